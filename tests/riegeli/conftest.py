@@ -1,4 +1,4 @@
-"""The second pass, with the plain Python core, leaves out what does not reach it or runs both."""
+"""The second pass, with the plain Python core, skips tests that do not use it or use both."""
 
 import os
 

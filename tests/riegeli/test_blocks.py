@@ -37,12 +37,12 @@ def test_the_end_of_a_chunk_counts_block_headers(begin, data_size, num_records, 
 
 @given(possible_begins, st.integers(0, 200_000))
 def test_advance_counts_the_block_headers_on_the_way(begin, size):
-    pos, left = begin, size
-    while left:  # Byte runs between block headers, one after the other.
+    pos, remaining = begin, size
+    while remaining:  # Byte runs between block headers, one after the other.
         if pos % blocks.BLOCK_SIZE == 0:
             pos += blocks.BLOCK_HEADER_SIZE
-        run = min(left, blocks.BLOCK_SIZE - pos % blocks.BLOCK_SIZE)
-        pos, left = pos + run, left - run
+        run = min(remaining, blocks.BLOCK_SIZE - pos % blocks.BLOCK_SIZE)
+        pos, remaining = pos + run, remaining - run
     assert blocks.advance(begin, size) == pos
 
 
@@ -52,7 +52,7 @@ def test_distance_undoes_advance(begin, size):
 
 
 @given(st.integers(0, 5 * blocks.BLOCK_SIZE))
-def test_rounding_up_gives_the_next_place_for_a_chunk(pos):
+def test_rounding_up_gives_the_next_chunk_boundary(pos):
     rounded = blocks.round_up_to_possible_chunk_boundary(pos)
     assert blocks.is_possible_chunk_boundary(rounded)
     assert not any(map(blocks.is_possible_chunk_boundary, range(pos, rounded)))
@@ -73,7 +73,7 @@ def test_block_headers_have_the_specified_bytes(header, to_begin, to_end):
     assert blocks.decode_block_header(bytes.fromhex(header), 65536) == (to_begin, to_end)
 
 
-def test_a_flipped_bit_in_a_block_header_is_named_with_its_place():
+def test_a_flipped_bit_in_a_block_header_is_named_with_its_position():
     header = bytearray(encode_block_header(1, 2))
     header[9] ^= 4
     with pytest.raises(riegeli.InvalidArgumentError, match="block header at byte 65536 is damaged"):

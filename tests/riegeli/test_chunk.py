@@ -1,4 +1,4 @@
-"""Chunk headers, padding chunks, and whole small files byte by byte."""
+"""Chunk headers, padding chunks and small files, byte by byte."""
 
 import io
 
@@ -56,11 +56,11 @@ def test_the_file_signature_has_the_specified_bytes():
     ],
 )
 def test_simple_chunks_have_the_bytes_of_the_reference(records, chunk):
-    written = bytes.fromhex(chunk)
+    data = bytes.fromhex(chunk)
     file = _file(*records)[64:]
     # A chunk that is shorter than its number of records would be padded; these are not.
-    assert file == written
-    with riegeli.RecordReader(io.BytesIO(bytes.fromhex(SIGNATURE_HEX) + written)) as reader:
+    assert file == data
+    with riegeli.RecordReader(io.BytesIO(bytes.fromhex(SIGNATURE_HEX) + data)) as reader:
         assert list(reader.read_records()) == records
 
 
@@ -86,7 +86,7 @@ def test_padding_chunks_have_the_bytes_of_the_reference():
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 255), st.integers(0, 2**56 - 1))
-def test_chunk_headers_come_back(size, chunk_type, num_records):
+def test_chunk_headers_are_read_back(size, chunk_type, num_records):
     header = ChunkHeader(size, size // 3, chunk_type, num_records, size // 5)
     encoded = header.encode()
     assert len(encoded) == CHUNK_HEADER_SIZE
@@ -116,7 +116,7 @@ def test_snappy_is_written_as_by_the_reference():
     assert chunk.data == bytes.fromhex("73 06 03 0308323232 9601 96010061fe0100fe0100520100")
 
 
-# Data of simple chunks with two records of 3 bytes together: what is wrong, and how it is said.
+# Invalid data of simple chunks with two records of 3 bytes together, and the error.
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -145,8 +145,8 @@ def test_damaged_simple_chunks_are_refused(data, message):
     chunk = Chunk(ChunkType.SIMPLE, bytes.fromhex(data), num_records=2, decoded_data_size=3)
     with pytest.raises(riegeli.InvalidArgumentError, match=message):
         decode_simple_chunk(chunk)
-    as_joined = "records take" if "ends at byte" in message else message
-    with pytest.raises(riegeli.InvalidArgumentError, match=as_joined):
+    joined_message = "records take" if "ends at byte" in message else message
+    with pytest.raises(riegeli.InvalidArgumentError, match=joined_message):
         decode_joined(chunk)
 
 
@@ -158,7 +158,7 @@ def test_damaged_simple_chunks_are_refused(data, message):
         ("00 8200 0102 616263", 2, 3, [b"a", b"bc"]),  # Likewise the size of the sizes.
     ],
 )
-def test_odd_simple_chunks_are_read(data, num_records, size, expected):
+def test_unusual_simple_chunks_are_read(data, num_records, size, expected):
     chunk = Chunk(ChunkType.SIMPLE, bytes.fromhex(data), num_records, size)
     assert decode_simple_chunk(chunk) == decode_joined(chunk).cut() == expected
 

@@ -1,4 +1,4 @@
-"""Compressed buffers: round trips, and streams that lie."""
+"""Compressed buffers: round trips, and streams whose size is wrong."""
 
 import tracemalloc
 
@@ -18,7 +18,7 @@ from riegeli_internals import (
 import riegeli
 from riegeli.varints import encode_varints
 
-# The bytes 123, and 5 MiB of zeros behind 24 other bytes, as Google's implementation compresses
+# The bytes 123, and 5 MiB of zeros after 24 other bytes, as Google's implementation compresses
 # them with brotli:6,window_log:25.
 LARGE_WINDOW_BROTLI = bytes.fromhex("1119040002313233 03")
 LARGE_WINDOW_ZEROS = bytes.fromhex(
@@ -39,24 +39,24 @@ COMPRESSORS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
 @given(data=st.binary(max_size=500))
-def test_compressed_data_comes_back(compressor, data):
+def test_compressed_data_is_read_back(compressor, data):
     buffer = b"".join(compressor.compress([data]))
     assert decompress(compressor.compression_type, buffer, len(data)) == data
     assert decompress(compressor.compression_type, buffer, (1 << 64) - 1) == data
-    for room in (bytearray(len(data) + 3), bytearray(max(len(data) - 1, 0))):
-        into = memoryview(room)
+    for buffer_to_fill in (bytearray(len(data) + 3), bytearray(max(len(data) - 1, 0))):
+        into = memoryview(buffer_to_fill)
         assert decompress(compressor.compression_type, buffer, len(data), into) == data
-        if len(data) <= len(room):
-            assert room.startswith(data)
-            assert not any(room[len(data) :])
+        if len(data) <= len(buffer_to_fill):
+            assert buffer_to_fill.startswith(data)
+            assert not any(buffer_to_fill[len(data) :])
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS[1:], ids=repr)
-def test_streams_that_lie_are_refused(compressor):
+def test_streams_of_another_size_are_refused(compressor):
     data = bytes(range(200)) * 50
-    good = b"".join(compressor.compress([data]))
-    stream = good[2:]  # The size takes two bytes.
-    for claimed, bad in [
+    compressed = b"".join(compressor.compress([data]))
+    stream = compressed[2:]  # The size takes two bytes.
+    for claimed, damaged in [
         (len(data), stream[:-1]),
         (len(data), stream + b"\0"),
         (len(data), b""),
@@ -66,12 +66,12 @@ def test_streams_that_lie_are_refused(compressor):
         for into in (None, memoryview(bytearray(claimed))):
             with pytest.raises(riegeli.InvalidArgumentError):
                 decompress(
-                    compressor.compression_type, encode_varints([claimed]) + bad, 1 << 20, into
+                    compressor.compression_type, encode_varints([claimed]) + damaged, 1 << 20, into
                 )
 
 
 @given(data=st.data())
-def test_damaged_zstd_is_refused_in_the_same_words_wherever_it_goes(data):
+def test_damaged_zstd_has_the_same_result_for_each_target(data):
     content = bytes(range(50)) * data.draw(st.integers(0, 40))
     parameters = zstandard.ZstdCompressionParameters(
         write_checksum=data.draw(st.booleans()), write_content_size=data.draw(st.booleans())
@@ -132,7 +132,7 @@ def test_compressed_data_never_exceeds_the_limit_for_reading(monkeypatch):
 
 
 @pytest.mark.parametrize("claimed", [1 << 20, (1 << 20) - 1])
-def test_a_bomb_goes_off_at_the_size_it_claims(claimed):
+def test_a_bomb_is_stopped_at_the_size_that_it_claims(claimed):
     for compressor in (Compressor(), Compressor(CompressionType.ZSTD, 3)):
         stream = b"".join(compressor.compress([bytes(10 << 20)]))[4:]
         with pytest.raises(riegeli.InvalidArgumentError):
@@ -148,7 +148,7 @@ def test_pieces_are_compressed_together(compressor):
     assert decompress(compressor.compression_type, buffer, len(data)) == data
 
 
-def test_zstd_frames_say_how_large_their_content_is():
+def test_zstd_frames_have_the_size_of_their_content():
     _, *stream = Compressor(CompressionType.ZSTD, 3).compress([bytes(300_000)])
     assert zstandard.get_frame_parameters(b"".join(stream)).content_size == 300_000
 
@@ -173,7 +173,7 @@ def test_a_second_zstd_frame_is_refused():
             decompress(CompressionType.ZSTD, encode_varints([size]) + stream, 100)
 
 
-def test_a_zstd_checksum_is_looked_at():
+def test_a_zstd_checksum_is_verified():
     stream = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(b"abc"))
     assert decompress(CompressionType.ZSTD, b"\3" + stream, 3) == b"abc"
     stream[-1] ^= 1

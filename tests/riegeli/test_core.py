@@ -1,4 +1,4 @@
-"""The compiled hot functions are what is tested, unless the plain Python ones are asked for."""
+"""The tests run the compiled hot functions, unless the plain Python ones are chosen."""
 
 import os
 import subprocess
@@ -41,14 +41,14 @@ def _run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_suite_runs_the_implementation_it_was_asked_for():
+def test_the_suite_runs_the_chosen_implementation():
     assert os.environ.get("RIEGELI_IMPLEMENTATION", "cython") == riegeli.IMPLEMENTATION
     module = {"cython": compiled, "python": pure}[riegeli.IMPLEMENTATION]
     for name in HOT_FUNCTIONS:
         assert getattr(core, name) is getattr(module, name)
 
 
-def test_all_hot_functions_are_named_here():
+def test_the_list_of_hot_functions_is_complete():
     assert {*core.__all__} == {*HOT_FUNCTIONS, "IMPLEMENTATION"}
     for name in HOT_FUNCTIONS:
         assert getattr(compiled, name) is not getattr(pure, name)
@@ -56,12 +56,12 @@ def test_all_hot_functions_are_named_here():
 
 def test_the_compiled_core_is_built_from_the_sources_under_test():
     source = Path(riegeli.__file__).with_name("_compiled.pyx")
-    built = Path(compiled.__file__)
-    assert built.parent == source.parent
-    assert built.stat().st_mtime >= source.stat().st_mtime, "run `make test`, which rebuilds it"
+    library = Path(compiled.__file__)
+    assert library.parent == source.parent
+    assert library.stat().st_mtime >= source.stat().st_mtime, "run `make test`, which rebuilds it"
 
 
-def test_plain_python_can_be_asked_for_without_a_warning():
+def test_plain_python_can_be_chosen_without_a_warning():
     assert (
         _run(
             "import warnings; warnings.simplefilter('error');" + PRINT,
@@ -71,18 +71,18 @@ def test_plain_python_can_be_asked_for_without_a_warning():
     )
 
 
-def test_a_missing_core_warns_once_and_says_what_to_do():
-    run = _run(HIDE + PRINT, RIEGELI_IMPLEMENTATION="")
-    assert run.stdout == "python\n"
-    assert run.stderr.count("RuntimeWarning") == 1
-    assert "its compiled core does not load (import of riegeli._compiled halted" in run.stderr
-    assert "pip install" in run.stderr
+def test_a_missing_core_gives_one_warning_with_advice():
+    process = _run(HIDE + PRINT, RIEGELI_IMPLEMENTATION="")
+    assert process.stdout == "python\n"
+    assert process.stderr.count("RuntimeWarning") == 1
+    assert "its compiled core does not load (import of riegeli._compiled halted" in process.stderr
+    assert "pip install" in process.stderr
 
 
-def test_insisting_on_a_missing_core_fails():
+def test_choosing_a_missing_core_is_an_error():
     assert "ModuleNotFoundError" in _run(HIDE + PRINT, RIEGELI_IMPLEMENTATION="cython").stderr
 
 
 def test_an_unknown_implementation_is_refused():
-    run = _run("import riegeli", RIEGELI_IMPLEMENTATION="fortran")
-    assert "RIEGELI_IMPLEMENTATION is 'fortran'" in run.stderr
+    process = _run("import riegeli", RIEGELI_IMPLEMENTATION="fortran")
+    assert "RIEGELI_IMPLEMENTATION is 'fortran'" in process.stderr

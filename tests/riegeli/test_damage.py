@@ -1,4 +1,4 @@
-"""Files that are damaged, cut off, or something else; files that cannot be written."""
+"""Files that are damaged, cut off, or of another format; files that cannot be written."""
 
 import errno
 import io
@@ -54,13 +54,13 @@ def chunk_begins(path):
     return sorted(set(begins))
 
 
-def test_the_file_is_what_the_tests_take_it_for(path):
+def test_the_file_has_five_chunks_over_four_blocks(path):
     assert read(path) == RECORDS
     assert len(chunk_begins(path)) == 5
     assert 3 * BLOCK_SIZE < path.stat().st_size < 4 * BLOCK_SIZE
 
 
-def test_a_flipped_bit_in_a_chunk_header_is_found(path):
+def test_a_flipped_bit_in_a_chunk_header_is_an_error(path):
     begin = chunk_begins(path)[2]
     flip(path, begin + 10)
     with RecordReader(path) as reader:
@@ -77,7 +77,7 @@ def test_a_flipped_bit_in_a_chunk_header_is_found(path):
             reader.close()
 
 
-def test_a_flipped_bit_in_the_data_is_found_and_seeking_leads_around_it(path):
+def test_a_flipped_bit_in_the_data_is_an_error_that_seeking_avoids(path):
     begins = chunk_begins(path)
     flip(path, begins[2] + 1000, bit=7)
     with RecordReader(path) as reader:
@@ -89,14 +89,14 @@ def test_a_flipped_bit_in_the_data_is_found_and_seeking_leads_around_it(path):
         assert list(reader.read_records()) == RECORDS[60:]
 
 
-def test_a_flipped_bit_in_a_block_header_is_found(path):
+def test_a_flipped_bit_in_a_block_header_is_an_error(path):
     flip(path, BLOCK_SIZE + 20)
     with pytest.raises(riegeli.InvalidArgumentError, match="block header at byte 65536 is damaged"):
         read(path)
 
 
 @given(st.data())
-def test_a_file_cut_off_anywhere_gives_what_is_before_and_says_so_on_closing(data):
+def test_a_cut_file_gives_its_complete_chunks_and_an_error_on_closing(data):
     file = io.BytesIO()
     with RecordWriter(file, owns_dest=False, options="zstd,chunk_size:6100") as writer:
         writer.write_records(RECORDS[:9])
@@ -115,7 +115,7 @@ def test_a_file_cut_off_anywhere_gives_what_is_before_and_says_so_on_closing(dat
             reader.close()
 
 
-def test_seeking_into_the_cut_off_part_says_so(path):
+def test_seeking_behind_a_cut_is_an_error(path):
     begins = chunk_begins(path)
     data = path.read_bytes()
     path.write_bytes(data[: begins[4] + 500])
@@ -130,7 +130,7 @@ def test_seeking_into_the_cut_off_part_says_so(path):
 @pytest.mark.parametrize(
     "content", [b"PK\x03\x04" + bytes(100), b"some text, quite long " * 10, bytes(64), bytes(10**5)]
 )
-def test_something_else_is_no_riegeli_file(tmp_path, content):
+def test_files_of_other_formats_are_refused(tmp_path, content):
     path = tmp_path / "else.zip"
     path.write_bytes(content)
     message = r"chunk at byte 0 of .*else\.zip; is it a Riegeli/records file\?"
@@ -202,7 +202,7 @@ def test_records_cannot_decode_to_more_than_the_limit(options):
         RecordReader(file_with(SIGNATURE, chunk)).read_record()
 
 
-def test_chunks_of_a_type_that_is_not_known_are_refused_if_they_hold_records():
+def test_chunks_of_an_unknown_type_are_refused_if_they_hold_records():
     chunk = Chunk(ord("x"), b"\0", 1)
     with pytest.raises(riegeli.UnimplementedError, match="unknown type 0x78 hold 1 records"):
         RecordReader(file_with(SIGNATURE, chunk)).read_record()
@@ -217,7 +217,7 @@ def test_chunks_of_a_type_that_is_not_known_are_refused_if_they_hold_records():
         Chunk(ord("x"), b"from the future"),
     ],
 )
-def test_chunks_without_records_are_passed_by(chunk):
+def test_chunks_without_records_are_skipped(chunk):
     simple = Chunk(ChunkType.SIMPLE, bytes.fromhex("00010161"), 1, 1)
     with RecordReader(file_with(SIGNATURE, chunk, simple)) as reader:
         assert list(reader.read_records()) == [b"a"]
@@ -225,7 +225,7 @@ def test_chunks_without_records_are_passed_by(chunk):
 
 @pytest.mark.parametrize("data_size", [0, 1 << 40, 1 << 62])
 @pytest.mark.parametrize("num_records", [0, 1 << 50])
-def test_a_claimed_size_costs_nothing(data_size, num_records):
+def test_a_claimed_size_is_not_allocated(data_size, num_records):
     header = ChunkHeader(data_size, 0, ChunkType.SIMPLE, num_records, 1 << 60)
     reader = RecordReader(io.BytesIO(SIGNATURE.encode(0) + header.encode() + b"data"))
     if data_size == num_records == 0:
@@ -253,7 +253,7 @@ def test_reading_can_begin_at_any_chunk(path):
 
 
 class FullDisk(io.BytesIO):
-    """A file that takes so many bytes and no more."""
+    """A file with room for some bytes."""
 
     def __init__(self, room):
         super().__init__()
@@ -266,7 +266,7 @@ class FullDisk(io.BytesIO):
         return super().write(data)
 
 
-def test_a_full_disk_fails_at_once_for_good_and_loses_nothing_written_before():
+def test_a_full_disk_ends_the_writing_and_keeps_written_chunks():
     file = FullDisk(100_000)
     writer = RecordWriter(file, options="uncompressed,chunk_size:30K", owns_dest=False)
     with pytest.raises(OSError, match="No space left"):
@@ -275,24 +275,24 @@ def test_a_full_disk_fails_at_once_for_good_and_loses_nothing_written_before():
         with pytest.raises(OSError, match="No space left"):
             call()
     reader = RecordReader(io.BytesIO(file.getvalue()))
-    read = list(reader.read_records())
-    assert read == RECORDS[: len(read)]
-    assert len(read) == 45  # Three chunks of fifteen.
+    actual = list(reader.read_records())
+    assert actual == RECORDS[: len(actual)]
+    assert len(actual) == 45  # Three chunks of fifteen.
     with pytest.raises(riegeli.InvalidArgumentError, match="interrupted"):
         reader.close()
 
 
 def test_errors_of_the_file_object_pass_through():
-    class Broken(io.BytesIO):
+    class BrokenFile(io.BytesIO):
         def readinto1(self, buffer):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        RecordReader(Broken()).read_record()
+        RecordReader(BrokenFile()).read_record()
 
 
 @pytest.mark.parametrize("length", [-1, 10**6, None])
-def test_file_objects_that_break_their_contract_are_told(length):
+def test_file_objects_that_break_their_contract_are_refused(length):
     class IntoBuffer:
         def readinto(self, buffer):
             return length
@@ -310,18 +310,18 @@ def test_file_objects_that_break_their_contract_are_told(length):
         RecordReader(object(), owns_src=False)
 
 
-@pytest.mark.parametrize("methods", ["readinto1", "readinto", "read1", "read"])
-def test_any_one_of_the_reading_methods_is_enough(methods):
+@pytest.mark.parametrize("method", ["readinto1", "readinto", "read1", "read"])
+def test_any_one_of_the_reading_methods_is_enough(method):
     class Source:
         pass
 
     file = file_with(SIGNATURE, Chunk(ChunkType.SIMPLE, bytes.fromhex("00010161"), 1, 1))
     source = Source()
-    setattr(source, methods, getattr(file, methods))
+    setattr(source, method, getattr(file, method))
     assert RecordReader(source, owns_src=False).read_record() == b"a"
 
 
-def test_file_objects_may_take_bytes_only_and_little_at_a_time():
+def test_file_objects_may_write_fewer_bytes_than_passed():
     class Dest:
         def __init__(self):
             self.data = b""
@@ -338,7 +338,7 @@ def test_file_objects_may_take_bytes_only_and_little_at_a_time():
 
 
 @pytest.mark.parametrize("length", [0, -1, 10**6])
-def test_file_objects_that_do_not_write_are_told(length):
+def test_file_objects_that_do_not_write_are_refused(length):
     class Dest(io.BytesIO):
         def write(self, data):
             return length
@@ -347,7 +347,7 @@ def test_file_objects_that_do_not_write_are_told(length):
         RecordWriter(Dest())
 
 
-def test_closing_leaves_a_file_object_behind_what_was_read(path):
+def test_closing_leaves_a_file_object_after_the_last_chunk_read(path):
     with open(path, "rb") as file:
         reader = RecordReader(file, owns_src=False)
         reader.read_record()
@@ -365,20 +365,20 @@ def test_an_exception_in_flight_is_not_hidden_by_closing(path):
             raise ZeroDivisionError
 
 
-def test_seeking_back_over_empty_chunks_looks_at_each_about_once(monkeypatch):
-    num_chunks = 500  # All in one block, and with no records among them.
+def test_seeking_back_over_empty_chunks_reads_each_about_once(monkeypatch):
+    num_chunks = 500  # All in one block, without records.
     empty = Chunk(ChunkType.PADDING, b"")
     simple = Chunk(ChunkType.SIMPLE, bytes.fromhex("00010161"), 1, 1)
     file = file_with(SIGNATURE, simple, *[empty] * num_chunks)
     num_read = 0
     read_header = ChunkReader._read_header
 
-    def count(*args):
+    def count_reads(*args):
         nonlocal num_read
         num_read += 1
         return read_header(*args)
 
-    monkeypatch.setattr(ChunkReader, "_read_header", count)
+    monkeypatch.setattr(ChunkReader, "_read_header", count_reads)
     with RecordReader(file) as reader:
         reader.seek_numeric(reader.size())
         assert reader.seek_back()
@@ -387,8 +387,8 @@ def test_seeking_back_over_empty_chunks_looks_at_each_about_once(monkeypatch):
     assert num_read < 4 * num_chunks
 
 
-def test_each_damage_costs_little_where_there_is_much_of_it():
-    # Each block header is right, and says that a chunk begins nearby, where there is none.
+def test_each_of_many_damages_is_one_region():
+    # Each block header is valid, but points to a chunk that does not exist.
     data = bytearray(random.Random(1).randbytes(40 * BLOCK_SIZE))
     data[:64] = SIGNATURE.encode(0)
     for block in range(BLOCK_SIZE, len(data), BLOCK_SIZE):
@@ -401,16 +401,16 @@ def test_each_damage_costs_little_where_there_is_much_of_it():
     assert (skipped[0].begin, skipped[-1].end) == (64, len(data))
 
 
-@pytest.mark.parametrize("find", ["search", "seek_back"])
-def test_block_headers_that_point_far_back_or_into_nothing_are_refused(find):
+@pytest.mark.parametrize("method", ["search", "seek_back"])
+def test_block_headers_that_point_to_no_chunk_are_refused(method):
     chunk = Chunk(ChunkType.PADDING, bytes(100_000))
-    good = file_with(SIGNATURE, chunk).getvalue()
+    intact = file_with(SIGNATURE, chunk).getvalue()
     for to_begin in (2**64 - 1, 2 * BLOCK_SIZE, BLOCK_SIZE, 30):
-        data = bytearray(good)
+        data = bytearray(intact)
         data[BLOCK_SIZE : BLOCK_SIZE + 24] = encode_block_header(to_begin, 2**40)
         reader = RecordReader(io.BytesIO(data))
         with pytest.raises(riegeli.InvalidArgumentError):
-            if find == "search":
+            if method == "search":
                 reader.search_for_record(lambda record: -1)
             else:
                 reader.seek_numeric(len(data))
@@ -418,7 +418,7 @@ def test_block_headers_that_point_far_back_or_into_nothing_are_refused(find):
                 list(reader.read_records())
 
 
-def test_a_large_window_costs_nothing_where_little_is_in_it():
+def test_a_large_window_with_little_data_takes_no_memory():
     script = """
 import resource, sys
 from riegeli._format.compression import decompress
@@ -429,5 +429,5 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
     frame = bytes.fromhex("28b52ffd00a8") + (1 << 3 | 1).to_bytes(3, "little") + b"x"
     command = [sys.executable, "-c", script, frame.hex()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 50  # MiB
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(process.stdout) < 50  # MiB

@@ -1,4 +1,4 @@
-"""Files that are decoded as a whole, beside what a reader gives."""
+"""Decoding whole files gives the records that a reader gives."""
 
 import io
 
@@ -24,7 +24,7 @@ def test_decoding_returns_the_records_that_were_written(records, options):
     assert riegeli.decode_file(make_file(records, options)) == records
 
 
-def test_a_small_file_takes_the_short_way_and_a_large_one_the_long_way():
+def test_only_small_files_take_the_fast_path():
     assert module._decode_small_file(make_file([b"a", b""], "zstd:3")) == [b"a", b""]
     large = [bytes([i]) * 1000 for i in range(100)]
     assert module._decode_small_file(make_file(large)) is None
@@ -40,7 +40,7 @@ def test_a_file_that_ends_at_a_block_boundary_is_decoded():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
-def test_each_bit_that_is_turned_over_is_noticed(options):
+def test_each_flipped_bit_is_an_error(options):
     records = [b"one", b"two"]
     content = make_file(records, options)
     for i in range(8 * len(content)):
@@ -50,10 +50,10 @@ def test_each_bit_that_is_turned_over_is_noticed(options):
             riegeli.decode_file(bytes(damaged))
 
 
-def test_a_file_that_is_cut_off_is_an_error_and_an_empty_one_is_not():
+def test_a_cut_file_is_an_error_and_an_empty_file_is_not():
     content = make_file([b"one"], "zstd:3")
     for size in range(1, len(content)):
-        if size != 64:  # Where it ends as a file without records does.
+        if size != 64:  # The size of a file without records.
             with pytest.raises(riegeli.InvalidArgumentError):
                 riegeli.decode_file(content[:size])
     assert riegeli.decode_file(content[:64]) == []

@@ -24,7 +24,7 @@ from riegeli import EXISTENCE_ONLY, RecordReader, RecordWriter
         ([[1]], {1: True}),
         ([[1, 0]], {1: None}),
         ([[1, 2, 3], [1, 4]], {1: {2: {3: True}, 4: True}}),
-        # All of a field is more than some of it, which is more than its existence.
+        # A whole field includes its subfields, and these its existence.
         ([[1], [1, 2]], {1: True}),
         ([[1, 2], [1]], {1: True}),
         ([[1, 2], [1, 0]], {1: {2: True}}),
@@ -49,13 +49,13 @@ def test_paths_become_a_scope(paths, scope):
         ([[1, 0, 2]], riegeli.InvalidArgumentError, "EXISTENCE_ONLY can only be the last"),
     ],
 )
-def test_wrong_paths_of_fields_are_refused(paths, error, message):
-    for use in (
+def test_invalid_paths_of_fields_are_refused(paths, error, message):
+    for call in (
         lambda: RecordReader(io.BytesIO(), field_projection=paths),
         lambda: RecordReader(io.BytesIO()).set_field_projection(paths),
     ):
         with pytest.raises(error, match=message):
-            use()
+            call()
 
 
 def write(records, options="transpose,zstd,chunk_size:500"):
@@ -68,8 +68,8 @@ def write(records, options="transpose,zstd,chunk_size:500"):
 def read(data, projection):
     joined = []
     with RecordReader(io.BytesIO(data), field_projection=projection) as reader:
-        while (part := reader.read_joined(3)).sizes:
-            joined += part.cut()
+        while (batch := reader.read_joined(3)).sizes:
+            joined += batch.cut()
     with RecordReader(io.BytesIO(data), field_projection=projection) as reader:
         assert list(reader.read_records()) == joined
     return joined
@@ -112,31 +112,31 @@ def test_only_the_requested_fields_of_messages_are_read(bucket_fraction):
     st.lists(st.lists(st.tuples(st.integers(1, 4), flat_fields), max_size=6), max_size=10),
     st.sets(st.integers(1, 4)),
 )
-def test_fields_in_any_order_are_projected(messages, numbers):
+def test_fields_in_any_order_are_projected(messages, selected):
     def record(fields):
-        return b"".join(field(number, 2, with_length(b"\x0c" + value)) for number, value in fields)
+        return b"".join(field(tag, 2, with_length(b"\x0c" + value)) for tag, value in fields)
 
-    expected = [record([f for f in fields if f[0] in numbers]) for fields in messages]
-    assert read(write(map(record, messages)), [[number] for number in numbers]) == expected
+    expected = [record([f for f in fields if f[0] in selected]) for fields in messages]
+    assert read(write(map(record, messages)), [[tag] for tag in selected]) == expected
 
 
 @pytest.mark.parametrize("options", ["uncompressed", "zstd"])
-def test_other_chunks_come_back_whole(options):
+def test_simple_chunks_have_all_fields(options):
     serialized = [message.SerializeToString() for message in MESSAGES]
     assert read(write(serialized, options), [[NAME]]) == serialized
 
 
-def test_records_that_are_no_messages_come_back_whole():
+def test_records_that_are_no_messages_are_read_back():
     assert read(write([b"\xff", b"\x08\x01", b"\x10\x01"]), [[1]]) == [b"\xff", b"\x08\x01", b""]
 
 
-def one_joined(reader):
+def read_one_joined(reader):
     return next(iter(reader.read_joined(1).cut()), None)
 
 
 @pytest.mark.parametrize("assumed_pos", [None, 0])
-@pytest.mark.parametrize("read_one", [RecordReader.read_record, one_joined])
-def test_another_projection_holds_from_the_next_record_on(assumed_pos, read_one):
+@pytest.mark.parametrize("read_one", [RecordReader.read_record, read_one_joined])
+def test_a_new_projection_applies_from_the_next_record(assumed_pos, read_one):
     serialized = [message.SerializeToString() for message in MESSAGES]
     data = write(serialized, "transpose,zstd,chunk_size:300")
     names = [Message(name=message.name).SerializeToString() for message in MESSAGES]
@@ -163,7 +163,7 @@ def test_seeking_keeps_the_projection():
         assert reader.read_record() == b"\x08\x01\x10\x02"
 
 
-def test_a_closed_reader_takes_no_projection():
+def test_a_closed_reader_refuses_a_projection():
     reader = RecordReader(io.BytesIO())
     reader.close()
     with pytest.raises(riegeli.FailedPreconditionError, match="closed"):

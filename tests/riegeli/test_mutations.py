@@ -1,4 +1,4 @@
-"""Mutations of sound files: those that fuzzing found something with, and some others each time."""
+"""Mutations of intact files: inputs of past failures in fuzzing, and new ones in each run."""
 
 from pathlib import Path
 
@@ -29,8 +29,8 @@ def test_no_mutation_breaks_a_fuzz_target(target, data):
 
 
 @pytest.mark.parametrize("target", fuzz_targets.TARGETS)
-def test_inputs_found_by_fuzzing_break_no_fuzz_target(target):
-    # A line is an input in hex, or begins with # and says what was found with the next one.
+def test_inputs_of_past_failures_break_no_fuzz_target(target):
+    # A line is an input in hex, or begins with # and tells the failure of the next input.
     lines = (INPUTS / f"{target}.txt").read_text().splitlines()
     inputs = [bytes.fromhex(line) for line in lines if not line.startswith("#")]
     assert inputs

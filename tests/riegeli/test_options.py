@@ -127,7 +127,7 @@ def test_the_text_chooses_transposition_and_bucket_size(text, transpose, bucket_
         ("brotli_encoder:mine", "Option brotli_encoder: 'mine' is invalid"),
     ],
 )
-def test_wrong_options_say_what_is_wrong(text, message):
+def test_invalid_options_are_named_with_the_fault(text, message):
     with pytest.raises(riegeli.InvalidArgumentError) as error:
         parse_options(text)
     assert message.replace("'at most", "at most") in str(error.value)

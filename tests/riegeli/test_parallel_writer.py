@@ -1,4 +1,4 @@
-"""Writing with chunks encoded in the background: the same files, and nothing left behind."""
+"""Writing with chunks encoded in the background: the same files, and no thread left."""
 
 import errno
 import io
@@ -24,7 +24,7 @@ ONE_RECORD_CHUNKS = "uncompressed,chunk_size:1000,parallelism:3"
 
 
 def write(steps, options, *, compression=None, **kwargs):
-    """Writes records, flushing at each None; the file, and the positions as they were given."""
+    """Writes records, flushing at each None; returns the file and the reported positions."""
     file = io.BytesIO()
     positions = []
     with RecordWriter(file, owns_dest=False, options=options, **kwargs) as writer:
@@ -52,7 +52,7 @@ def own_threads():
     steps=st.lists(st.one_of(records, records, st.none(), st.just(bytes(600))), max_size=40),
     parallelism=st.sampled_from([1, 2, 10]),
 )
-def test_files_and_positions_are_those_of_writing_without(options, steps, parallelism):
+def test_files_and_positions_are_those_of_one_thread(options, steps, parallelism):
     data, positions = write(steps, options)
     parallel_data, parallel_positions = write(steps, f"{options},parallelism:{parallelism}")
     assert parallel_data == data
@@ -62,24 +62,24 @@ def test_files_and_positions_are_those_of_writing_without(options, steps, parall
 
 @pytest.mark.parametrize("options", ["chunk_size:200", "transpose,chunk_size:200"])
 def test_the_compression_of_each_chunk_may_be_chosen(options):
-    """As if each had been appended by a writer of its own."""
-    given = [bytes([i]) * 300 for i in range(9)]
+    """The file is as if a writer of its own had appended each record."""
+    inputs = [bytes([i]) * 300 for i in range(9)]
     choices = ["zstd:3", "uncompressed", "brotli:2"] * 3
     expected = io.BytesIO()
-    for record, choice in zip(given, choices, strict=True):
+    for record, choice in zip(inputs, choices, strict=True):
         with RecordWriter(expected, owns_dest=False, options=f"{options},{choice}") as writer:
             writer.write_record(record)
 
     def choose(records):
-        return choices[given.index(*records)]
+        return choices[inputs.index(*records)]
 
-    assert write(given, options, compression=choose)[0] == expected.getvalue()
+    assert write(inputs, options, compression=choose)[0] == expected.getvalue()
     parallel = f"{options},parallelism:2"
-    assert write(given, parallel, compression=choose)[0] == expected.getvalue()
+    assert write(inputs, parallel, compression=choose)[0] == expected.getvalue()
     with RecordReader(io.BytesIO(expected.getvalue())) as reader:
-        assert list(reader.read_records()) == given
+        assert list(reader.read_records()) == inputs
     with pytest.raises(riegeli.InvalidArgumentError, match="Unknown option 'zip'"):
-        write(given, options, compression=lambda records: "zip")
+        write(inputs, options, compression=lambda records: "zip")
 
 
 def test_metadata_and_appended_records_have_the_bytes_of_writing_without_threads():
@@ -100,7 +100,7 @@ def test_metadata_and_appended_records_have_the_bytes_of_writing_without_threads
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Keeps chunks from being encoded until it is opened; closes again after the test."""
+    """Stops the encoding of chunks until it is set."""
     gate = threading.Event()
     encode = record_writer.encode_simple_chunk
 
@@ -113,7 +113,7 @@ def gate(monkeypatch):
     gate.set()
 
 
-def test_writing_and_asking_for_positions_does_not_wait(gate):
+def test_writing_and_getting_positions_does_not_wait(gate):
     file = io.BytesIO()
     writer = RecordWriter(file, owns_dest=False, options=ONE_RECORD_CHUNKS)
     positions = []
@@ -133,21 +133,21 @@ def test_writing_and_asking_for_positions_does_not_wait(gate):
             assert reader.read_record() == record
 
 
-def test_positions_can_be_looked_at_by_other_threads():
+def test_other_threads_can_read_positions():
     file = io.BytesIO()
     with RecordWriter(file, owns_dest=False, options=ONE_RECORD_CHUNKS) as writer:
         with ThreadPoolExecutor(4) as threads:
-            actual = []
+            futures = []
             for record in CHUNKS:
                 writer.write_record(record)
-                actual.append(threads.submit(str, writer.last_pos))
+                futures.append(threads.submit(str, writer.last_pos))
     with RecordReader(io.BytesIO(file.getvalue())) as reader:
-        for future in actual:
+        for future in futures:
             reader.read_record()
             assert future.result() == str(reader.last_pos)
 
 
-def test_no_more_is_pending_than_asked_for(monkeypatch):
+def test_pending_chunks_do_not_exceed_the_parallelism(monkeypatch):
     counts = []
     encode = record_writer.encode_simple_chunk
 
@@ -165,7 +165,7 @@ def test_no_more_is_pending_than_asked_for(monkeypatch):
 
 
 class FullDisk(io.BytesIO):
-    """A file that takes so many bytes and no more."""
+    """A file with room for some bytes."""
 
     def __init__(self, room):
         super().__init__()
@@ -179,7 +179,7 @@ class FullDisk(io.BytesIO):
 
 
 @pytest.mark.parametrize("room", [500, 5000, 12_345, 20_900])
-def test_a_full_disk_shows_by_the_time_of_closing_and_loses_nothing_written_before(room):
+def test_a_full_disk_is_an_error_by_closing_and_keeps_written_chunks(room):
     file = FullDisk(room)
     writer = RecordWriter(file, options=ONE_RECORD_CHUNKS, owns_dest=False)
     with pytest.raises(OSError, match="No space left"):
@@ -197,7 +197,7 @@ def test_a_full_disk_shows_by_the_time_of_closing_and_loses_nothing_written_befo
     assert len(actual) == (writer.estimated_size() - 64) // CHUNK_SIZE
 
 
-def test_a_chunk_that_cannot_be_encoded_fails_the_writer_and_those_before_are_written(monkeypatch):
+def test_a_chunk_that_cannot_be_encoded_ends_the_writing_after_the_chunks_before_it(monkeypatch):
     encode = record_writer.encode_simple_chunk
 
     def fail_at_five(records, compressor):
@@ -224,7 +224,7 @@ def test_a_chunk_that_cannot_be_encoded_fails_the_writer_and_those_before_are_wr
     assert not own_threads()
 
 
-def test_a_record_that_was_given_up_has_no_position(monkeypatch):
+def test_an_abandoned_record_has_no_position(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     gates = [threading.Event(), threading.Event()]
     encode = record_writer.encode_simple_chunk
@@ -236,13 +236,13 @@ def test_a_record_that_was_given_up_has_no_position(monkeypatch):
 
     monkeypatch.setattr(record_writer, "encode_simple_chunk", wait_and_encode)
 
-    class Broken(io.BytesIO):
+    class BrokenFile(io.BytesIO):
         def write(self, data):
             if self.tell():
                 raise OSError("broken")
             return super().write(data)
 
-    writer = RecordWriter(Broken(), options="uncompressed,chunk_size:1000,parallelism:3")
+    writer = RecordWriter(BrokenFile(), options="uncompressed,chunk_size:1000,parallelism:3")
     for record in CHUNKS[:3]:
         writer.write_record(record)
     end = writer.pos
@@ -259,14 +259,14 @@ def test_a_record_that_was_given_up_has_no_position(monkeypatch):
 
 
 def test_an_interrupt_ends_the_threads():
-    class Interrupted(io.BytesIO):
+    class InterruptedFile(io.BytesIO):
         def write(self, data):
             if self.tell():
                 raise KeyboardInterrupt
             return super().write(data)
 
     with pytest.raises(KeyboardInterrupt):
-        with RecordWriter(Interrupted(), options=ONE_RECORD_CHUNKS) as writer:
+        with RecordWriter(InterruptedFile(), options=ONE_RECORD_CHUNKS) as writer:
             writer.write_records(CHUNKS)
     assert not own_threads()
 

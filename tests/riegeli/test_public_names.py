@@ -9,7 +9,7 @@ import pytest
 
 import riegeli
 
-# Google's modules, and what they define.
+# Google's modules, and their names.
 MODULES = {
     "riegeli.base.riegeli_error": [
         *("RiegeliError", "CancelledError", "UnknownError", "InvalidArgumentError"),
@@ -32,7 +32,7 @@ def test_modules_of_upstream_export_the_same_objects(module):
         assert getattr(importlib.import_module(module), name) is getattr(riegeli, name)
 
 
-def test_the_package_lists_these_names_and_no_others():
+def test_the_package_exports_exactly_these_names():
     names = {name for names in MODULES.values() for name in names}
     assert set(riegeli.__all__) == names | {
         *("IMPLEMENTATION", "JoinedRecords", "StoredChunk", "decode_file")
@@ -94,15 +94,15 @@ def test_classes_have_the_members_of_upstream():
         assert isinstance(getattr(riegeli.RecordWriter, name), property)
 
 
-def test_importing_is_light():
+def test_importing_loads_no_heavy_modules():
     code = """if True:
         import sys, riegeli
         print([name for name in ("tensorflow", "numpy", "cramjam") if name in sys.modules])
     """
-    actual = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     )
-    assert actual.stdout == "[]\n"
+    assert process.stdout == "[]\n"
 
 
 def test_error_codes_are_the_canonical_ones():

@@ -22,7 +22,7 @@ positions = st.builds(RecordPosition, st.integers(0, 2**62), st.integers(0, 2**6
         (2**56 - 1, 2**56, "feffffffffffffffff0100000000000000"),
     ],
 )
-def test_the_binary_form_of_a_position_comes_back(begin, index, encoded):
+def test_the_binary_form_of_a_position_is_read_back(begin, index, encoded):
     position = RecordPosition(begin, index)
     assert position.to_bytes().hex() == encoded
     assert RecordPosition.from_bytes(bytes.fromhex(encoded)) == position
@@ -39,7 +39,7 @@ def test_text_bytes_and_pickles_are_read_back(position):
     assert RecordPosition.from_str(str(position).encode()) == position
     assert pickle.loads(pickle.dumps(position)) == position
     encoded = position.to_bytes()
-    if len(encoded) != 16:  # There the old form has precedence, as in Google's implementation.
+    if len(encoded) != 16:  # Then the old form has precedence, as in Google's implementation.
         assert RecordPosition.from_bytes(encoded) == position
 
 
@@ -48,18 +48,18 @@ def test_the_binary_form_is_ordered_like_the_positions(a, b):
     assert (a.to_bytes() < b.to_bytes()) == (a < b)
 
 
-def test_text_may_be_spelt_loosely():
+def test_text_may_have_blanks_and_leading_zeros():
     assert RecordPosition.from_str(" +064/05 ") == RecordPosition(64, 5)
 
 
 @pytest.mark.parametrize("text", ["", "64", "64/", "/5", "a/b", "-1/5", "64/5/6", f"{2**64}/0"])
-def test_wrong_text_is_refused(text):
+def test_invalid_text_is_refused(text):
     with pytest.raises(ValueError, match="no record position"):
         RecordPosition.from_str(text)
 
 
 @pytest.mark.parametrize("data", ["", "00", "000000", "800000", "ff0000", "c000", "fe01"])
-def test_wrong_bytes_are_refused(data):
+def test_invalid_bytes_are_refused(data):
     with pytest.raises(ValueError, match="no record position"):
         RecordPosition.from_bytes(bytes.fromhex(data))
 
@@ -77,7 +77,7 @@ def test_positions_of_other_types_are_refused():
         RecordPosition.from_str(64)
 
 
-def test_positions_stay_as_they_are():
+def test_positions_are_immutable():
     with pytest.raises(AttributeError):
         RecordPosition(64, 5).chunk_begin = 65
     assert len({RecordPosition(64, 5), RecordPosition(64, 5), RecordPosition(64, 6)}) == 2

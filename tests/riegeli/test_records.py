@@ -1,4 +1,4 @@
-"""Writing and reading records: every way in and out of a whole file."""
+"""Writing and reading the records of whole files."""
 
 import io
 import random
@@ -25,7 +25,7 @@ OPTIONS = [
 
 
 def write(records, options="", **kwargs):
-    """The bytes of a file with `records`, and the position of each."""
+    """Returns the bytes of a file with `records`, and the position of each."""
     file = io.BytesIO()
     positions = []
     with RecordWriter(file, owns_dest=False, options=options, **kwargs) as writer:
@@ -40,7 +40,7 @@ def read(data):
         return list(reader.read_records())
 
 
-def some_records(count, seed=0):
+def random_records(count, seed=0):
     generator = random.Random(seed)
     return [generator.randbytes(generator.randrange(3000)) for _ in range(count)]
 
@@ -59,8 +59,8 @@ class ForwardOnly:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_records_come_back_across_blocks_and_chunks(options):
-    records = [*some_records(200), b"", bytes(400_000), b"last"]
+def test_records_are_read_back_across_blocks_and_chunks(options):
+    records = [*random_records(200), b"", bytes(400_000), b"last"]
     data, positions = write(records, options)
     with RecordReader(io.BytesIO(data)) as reader:
         for record, position in zip(records, positions):
@@ -107,9 +107,9 @@ def test_any_contiguous_buffer_is_a_record():
     view = memoryview(b"abcdef")
     assert read(write([bytearray(b"ab"), view[2:4]])[0]) == [b"ab", b"cd"]
     writer = RecordWriter(io.BytesIO())
-    for wrong in ("text", None, 5):
+    for value in ("text", None, 5):
         with pytest.raises(TypeError):
-            writer.write_record(wrong)
+            writer.write_record(value)
     with pytest.raises(BufferError):
         writer.write_record(view[::2])
 
@@ -149,26 +149,26 @@ def test_flush_makes_records_readable_while_writing(tmp_path):
 @pytest.mark.parametrize("options", ["zstd", "uncompressed,padding", "brotli,initial_padding:100"])
 def test_records_can_be_appended_to_a_file(options, tmp_path):
     path = tmp_path / "records"
-    records = some_records(50)
-    for part in (records[:20], records[20:21], records[21:]):
+    records = random_records(50)
+    for batch in (records[:20], records[20:21], records[21:]):
         with RecordWriter(open(path, "ab"), options=options) as writer:
-            writer.write_records(part)
+            writer.write_records(batch)
     with RecordReader(path) as reader:
         assert list(reader.read_records()) == records
 
 
 @pytest.mark.parametrize("max_records", [1, 3, 7, 1000])
 def test_batches_have_records_of_one_chunk(max_records):
-    records = some_records(50)
+    records = random_records(50)
     content, _ = write(records, "chunk_size:200")
     with RecordReader(io.BytesIO(content)) as reader:
-        read_one_by_one = []
+        actual = []
         while batch := reader.read_batch(max_records):
             assert len(batch) <= max_records
             position = reader.last_pos
             assert position.record_index >= len(batch) - 1
-            read_one_by_one += batch
-        assert read_one_by_one == records
+            actual += batch
+        assert actual == records
         reader.seek(position)
         assert reader.read_batch() == records[-1:]
         with pytest.raises(ValueError, match="max_records must be positive, got 0"):
@@ -188,41 +188,41 @@ def test_joined_records_are_those_of_batches(options, data):
     skipped, expected_skipped = [], []
     reader = RecordReader(io.BytesIO(content), recovery=skipped.append)
     expected = RecordReader(io.BytesIO(content), recovery=expected_skipped.append)
-    ways = {
+    calls = {
         "joined": RecordReader.read_batch,
         "into": RecordReader.read_batch,
         "batch": RecordReader.read_batch,
         "one": lambda reader, _: reader.read_record(),
-        "seek": lambda reader, part: reader.seek_numeric(len(content) * part // 20),
+        "seek": lambda reader, count: reader.seek_numeric(len(content) * count // 20),
         "back": lambda reader, _: reader.seek_back(),
     }
     for _ in range(data.draw(st.integers(1, 12))):
         count = data.draw(st.integers(1, 20))
         name = data.draw(st.sampled_from(["joined", "into", "batch", "one", "seek", "back"]))
-        want = outcome(ways[name], expected, count)
+        expected_result = attempt(calls[name], expected, count)
         if name in ("joined", "into"):
             room = bytearray(data.draw(st.integers(0, 12)) * size)
             into = memoryview(room) if name == "into" else None
-            joined = outcome(partial(reader.read_joined, count, into=into, record_size=size))
-            got = joined if isinstance(joined, str) else joined.cut()
-            assert isinstance(joined, str) or joined.sizes == list(map(len, got))
+            joined = attempt(partial(reader.read_joined, count, into=into, record_size=size))
+            result = joined if isinstance(joined, str) else joined.cut()
+            assert isinstance(joined, str) or joined.sizes == list(map(len, result))
             room[:] = b"?" * len(room)  # The reader does not read it again.
         else:
-            got = outcome(ways[name], reader, count)
-        assert got == want
+            result = attempt(calls[name], reader, count)
+        assert result == expected_result
         assert (reader.pos, skipped) == (expected.pos, expected_skipped)
-        assert outcome(getattr, reader, "last_pos") == outcome(getattr, expected, "last_pos")
+        assert attempt(getattr, reader, "last_pos") == attempt(getattr, expected, "last_pos")
 
 
-def outcome(function, *args):
-    """The result of a function, or its error as text."""
+def attempt(function, *args):
+    """Returns the result of a function, or its error as text."""
     try:
         return function(*args)
     except riegeli.RiegeliError as e:
         return f"{type(e).__name__}: {e}"
 
 
-def test_records_of_a_whole_chunk_are_put_where_the_reader_of_them_wants_them():
+def test_joined_records_of_a_whole_chunk_fill_the_buffer_of_the_caller():
     for options in ("", "zstd", "snappy", "uncompressed"):
         data, _ = write([b"ant", b"bee", b"cat"], options)
         for size, count, room, fits in [
@@ -238,7 +238,7 @@ def test_records_of_a_whole_chunk_are_put_where_the_reader_of_them_wants_them():
             assert (bytes(into[:9]) == b"antbeecat") == fits
 
 
-def test_joined_records_are_at_least_one():
+def test_reading_joined_records_needs_a_positive_count():
     with (
         RecordReader(io.BytesIO(write([b"a"])[0])) as reader,
         pytest.raises(ValueError, match="max_records must be positive, got 0"),
@@ -247,7 +247,7 @@ def test_joined_records_are_at_least_one():
 
 
 def test_files_padded_to_blocks_can_be_joined():
-    first, second = some_records(10, 1), some_records(10, 2)
+    first, second = random_records(10, 1), random_records(10, 2)
     joined = write(first, "padding")[0] + write(second, "padding")[0]
     assert read(joined) == first + second
 
@@ -263,8 +263,8 @@ def test_appending_where_no_chunk_can_begin_fills_up_the_block():
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_every_record_can_be_sought(options):
-    records = [*some_records(80), b"", b"", bytes(200_000)]
+def test_a_reader_seeks_every_record(options):
+    records = [*random_records(80), b"", b"", bytes(200_000)]
     data, positions = write(records, options)
     order = list(range(len(records)))
     random.Random(1).shuffle(order)
@@ -323,11 +323,11 @@ def test_seeking_past_the_end_of_the_file_is_refused():
         reader.seek(64)
 
 
-@pytest.mark.parametrize("how", ["cannot seek", "assumed position"])
-def test_sources_that_only_go_forward_can_be_read(how):
-    records = some_records(100)
+@pytest.mark.parametrize("kind", ["cannot seek", "assumed position"])
+def test_sources_that_only_go_forward_can_be_read(kind):
+    records = random_records(100)
     data, positions = write(records, "zstd,chunk_size:7K")
-    if how == "cannot seek":
+    if kind == "cannot seek":
         reader = RecordReader(ForwardOnly(data))
     else:
         file = io.BytesIO(b"something else" + data)
@@ -345,10 +345,10 @@ def test_sources_that_only_go_forward_can_be_read(how):
                 call()
 
 
-def test_the_last_position_is_that_of_a_record_just_read():
+def test_the_last_position_needs_a_record_just_read():
     data, positions = write([b"a", b"b"])
     reader = RecordReader(io.BytesIO(data))
-    for lose in (
+    for call in (
         lambda: None,
         lambda: reader.seek(positions[1]),
         lambda: reader.seek_numeric(positions[1].numeric),
@@ -357,10 +357,10 @@ def test_the_last_position_is_that_of_a_record_just_read():
         lambda: list(reader.read_records()),
         reader.close,
     ):
-        lose()
+        call()
         with pytest.raises(riegeli.FailedPreconditionError, match="was just read"):
             _ = reader.last_pos
-        if lose != reader.close:
+        if call != reader.close:
             reader.seek(positions[0])
             reader.read_record()
             assert reader.last_pos == positions[0]
@@ -385,7 +385,7 @@ def test_reading_and_seeking_can_be_mixed_while_iterating():
         assert list(records) == [b"c"]
 
 
-def test_metadata_comes_back():
+def test_metadata_is_read_back():
     metadata = RecordsMetadata(file_comment="für alle", num_records=1)
     data, _ = write([b"a"], metadata=metadata)
     with RecordReader(io.BytesIO(data)) as reader:
@@ -403,7 +403,7 @@ def test_metadata_comes_back():
     ("data", "expected"),
     [
         (write([b"a"])[0], b""),
-        (write([])[0], None),  # As if it ended before the metadata.
+        (write([])[0], None),  # The file ends before the metadata.
         (write([], metadata=RecordsMetadata())[0], b""),
         (b"", None),
     ],
@@ -413,7 +413,7 @@ def test_files_without_metadata_can_be_read(data, expected):
         assert reader.read_serialized_metadata() == expected
 
 
-def test_messages_and_their_type_come_back():
+def test_messages_and_their_type_are_read_back():
     message_type = descriptor_pb2.FieldDescriptorProto
     metadata = RecordsMetadata()
     riegeli.set_record_type(metadata, message_type)
@@ -428,7 +428,7 @@ def test_messages_and_their_type_come_back():
     assert riegeli.get_record_type(RecordsMetadata()) is None
 
 
-def test_a_record_that_is_no_message_can_be_passed_by():
+def test_a_record_that_is_no_message_can_be_skipped():
     data, _ = write([b"\xff\xff", RecordsMetadata(num_records=7).SerializeToString()])
     with RecordReader(io.BytesIO(data)) as reader:
         with pytest.raises(DecodeError):
@@ -437,7 +437,7 @@ def test_a_record_that_is_no_message_can_be_passed_by():
         assert reader.read_message(RecordsMetadata) is None
 
 
-def test_a_growing_file_is_read_on(tmp_path):
+def test_a_reader_goes_on_when_the_file_grows(tmp_path):
     path = tmp_path / "records"
     data, _ = write([b"first", b"second"], "uncompressed,chunk_size:10")
     path.write_bytes(data[:-3])
@@ -447,7 +447,7 @@ def test_a_growing_file_is_read_on(tmp_path):
         assert reader.read_record() == b"second"
 
 
-def test_closed_writers_and_readers_say_so():
+def test_closed_writers_and_readers_refuse_calls():
     writer = RecordWriter(io.BytesIO())
     writer.close()
     writer.close()
@@ -466,7 +466,7 @@ def test_closed_writers_and_readers_say_so():
     assert reader.pos == RecordPosition(0, 0)
 
 
-def test_wrong_arguments_are_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(TypeError, match="either"):
         RecordWriter(io.BytesIO(), metadata=RecordsMetadata(), serialized_metadata=b"x")
     with pytest.raises(TypeError, match="options must be str or bytes"):
@@ -477,7 +477,7 @@ def test_wrong_arguments_are_refused():
         RecordReader(io.BytesIO(), buffer_size=-1)
 
 
-def test_wrong_options_leave_an_existing_file_alone(tmp_path):
+def test_invalid_options_leave_an_existing_file_alone(tmp_path):
     path = tmp_path / "records"
     path.write_bytes(b"precious")
     with pytest.raises(riegeli.InvalidArgumentError):

@@ -1,4 +1,4 @@
-"""Reading around damage: what is left out, what comes back, and who is told."""
+"""Reading around damage: skipped regions, remaining records, calls of the recovery function."""
 
 import io
 import random
@@ -38,7 +38,7 @@ class Pipe:
         pass
 
 
-class World:
+class LongFile:
     """A file of many chunks over ten blocks, with the positions of its records."""
 
     def __init__(self):
@@ -55,20 +55,20 @@ class World:
         self.numerics = [position.numeric for position in self.positions]
 
     def chunk_at(self, offset):
-        """The begin and the end of the chunk that has a byte."""
+        """Returns the begin and the end of the chunk that has a byte."""
         index = bisect_right(self.begins, offset)
         end = self.begins[index] if index < len(self.begins) else len(self.data)
         return self.begins[index - 1], end
 
     def first_chunk_after_block(self, pos):
-        """The begin of the first chunk that the next block header points to."""
+        """Returns the begin of the first chunk that the next block header points to."""
         block = pos + blocks.remaining_in_block(pos)
         if block >= len(self.data) or block in self.begins:
             return min(block, len(self.data))
         return self.chunk_at(block)[1]
 
     def damage(self, offset):
-        """The region that a wrong byte costs: as the format has it, a chunk or up to a block."""
+        """Returns the region that a damaged byte costs: a chunk, or the bytes up to one."""
         begin, end = self.chunk_at(offset)
         header_end = blocks.advance(begin, CHUNK_HEADER_SIZE)
         if offset % BLOCK_SIZE < BLOCK_HEADER_SIZE:
@@ -80,12 +80,12 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world():
-    return World()
+def sample():
+    return LongFile()
 
 
 def recover(source):
-    """The readable content of a source: records, numeric positions, skipped regions."""
+    """Returns the readable content of a source: records, numeric positions, skipped regions."""
     regions, records, numerics = [], [], []
     with RecordReader(source, recovery=regions.append) as reader:
         while (record := reader.read_record()) is not None:
@@ -94,64 +94,64 @@ def recover(source):
     return records, numerics, regions
 
 
-def test_the_world_is_what_the_tests_take_it_for(world):
-    assert recover(io.BytesIO(world.data)) == (world.records, world.numerics, [])
-    assert len(world.data) > 8 * BLOCK_SIZE
-    assert len(world.begins) > 40
+def test_the_long_file_is_intact_and_has_many_chunks(sample):
+    assert recover(io.BytesIO(sample.data)) == (sample.records, sample.numerics, [])
+    assert len(sample.data) > 8 * BLOCK_SIZE
+    assert len(sample.begins) > 40
 
 
-@given(data=st.data(), opened=st.sampled_from([io.BytesIO, Pipe]))
-def test_a_wrong_byte_costs_what_the_format_says_and_no_more(world, data, opened):
-    # Block headers and chunk headers are few bytes of many: go there often.
-    near = data.draw(st.sampled_from([*world.begins, *range(0, len(world.data), BLOCK_SIZE), None]))
-    if near is None:
-        offset = data.draw(st.integers(0, len(world.data) - 1))
+@given(data=st.data(), source=st.sampled_from([io.BytesIO, Pipe]))
+def test_a_damaged_byte_costs_a_chunk_or_a_block(sample, data, source):
+    # Headers are few of the bytes, so they are damaged more often.
+    headers = [*sample.begins, *range(0, len(sample.data), BLOCK_SIZE), None]
+    if (header := data.draw(st.sampled_from(headers))) is None:
+        offset = data.draw(st.integers(0, len(sample.data) - 1))
     else:
-        offset = min(near + data.draw(st.integers(0, 100)), len(world.data) - 1)
-    damaged = bytearray(world.data)
+        offset = min(header + data.draw(st.integers(0, 100)), len(sample.data) - 1)
+    damaged = bytearray(sample.data)
     damaged[offset] ^= 1 << data.draw(st.integers(0, 7))
-    records, numerics, regions = recover(opened(bytes(damaged)))
-    begin, end = world.damage(offset)
+    records, numerics, regions = recover(source(bytes(damaged)))
+    begin, end = sample.damage(offset)
     assert [(region.begin, region.end) for region in regions] == [(begin, end)]
-    remaining = [i for i, numeric in enumerate(world.numerics) if not begin <= numeric < end]
-    assert records == [world.records[i] for i in remaining]
-    assert numerics == [world.numerics[i] for i in remaining]
+    remaining = [i for i, numeric in enumerate(sample.numerics) if not begin <= numeric < end]
+    assert records == [sample.records[i] for i in remaining]
+    assert numerics == [sample.numerics[i] for i in remaining]
 
 
-pieces = st.tuples(st.sampled_from(["flip", "zero", "cut", "repeat"]), st.floats(0, 1), st.binary())
+damage = st.tuples(st.sampled_from(["flip", "zero", "cut", "repeat"]), st.floats(0, 1), st.binary())
 
 
-@given(damages=st.lists(pieces, min_size=1, max_size=6), opened=st.sampled_from([io.BytesIO, Pipe]))
-def test_no_damage_gives_a_wrong_record_or_hides_a_lost_one(world, damages, opened):
-    data = bytearray(world.data)
+@given(damages=st.lists(damage, min_size=1, max_size=6), source=st.sampled_from([io.BytesIO, Pipe]))
+def test_damage_gives_no_wrong_record_and_hides_no_lost_one(sample, damages, source):
+    data = bytearray(sample.data)
     is_in_place = True
-    for kind, where, noise in damages:
-        at = int(where * (len(data) - 1)) if data else 0
+    for kind, fraction, noise in damages:
+        offset = int(fraction * (len(data) - 1)) if data else 0
         size = 50 * len(noise)
         if kind == "flip":
-            data[at : at + len(noise)] = noise[: len(data) - at]
+            data[offset : offset + len(noise)] = noise[: len(data) - offset]
         elif kind == "zero":
-            data[at : at + size] = bytes(min(size, len(data) - at))
+            data[offset : offset + size] = bytes(min(size, len(data) - offset))
         elif kind == "cut":
-            del data[at:]
+            del data[offset:]
         else:
-            data[at:at] = data[at : at + size]
+            data[offset:offset] = data[offset : offset + size]
             is_in_place = is_in_place and size == 0
-    records, numerics, regions = recover(opened(bytes(data)))
-    assert set(records) <= set(world.records)
-    for before, after in pairwise(regions):
-        assert before.end <= after.begin
+    records, numerics, regions = recover(source(bytes(data)))
+    assert set(records) <= set(sample.records)
+    for region, next_region in pairwise(regions):
+        assert region.end <= next_region.begin
     assert all(region.end <= len(data) for region in regions)
     if is_in_place:
-        actual = dict(zip(world.numerics, world.records))
+        actual = dict(zip(sample.numerics, sample.records))
         assert all(actual[numeric] == record for numeric, record in zip(numerics, records))
-        lost = [n for n in world.numerics if n < len(data) and n not in numerics]
-        assert all(any(region.begin <= n < region.end for region in regions) for n in lost)
+        lost_numerics = [n for n in sample.numerics if n < len(data) and n not in numerics]
+        assert all(any(region.begin <= n < region.end for region in regions) for n in lost_numerics)
 
 
-def test_the_function_is_told_where_and_why(world):
-    begin, end = world.chunk_at(200_000)
-    damaged = bytearray(world.data)
+def test_the_recovery_function_gets_the_region_and_the_reason(sample):
+    begin, end = sample.chunk_at(200_000)
+    damaged = bytearray(sample.data)
     damaged[end - 1] ^= 1
     _, _, (region,) = recover(io.BytesIO(bytes(damaged)))
     assert (region.begin, region.end, region.length) == (begin, end, end - begin)
@@ -160,14 +160,14 @@ def test_the_function_is_told_where_and_why(world):
     assert str(region) == f"[{begin}..{end}): {region.message}"
 
 
-def test_regions_of_the_wrong_order_cannot_be():
+def test_regions_cannot_end_before_they_begin():
     with pytest.raises(ValueError, match="cannot begin at 2 and end at 1"):
         SkippedRegion(2, 1, "")
     assert repr(SkippedRegion(1, 2, "why")) == "SkippedRegion(1, 2, 'why')"
 
 
 def damaged_file():
-    """Three chunks with a record each, of which the second is damaged; its begin and end."""
+    """Returns a file of three records, the chunk of the second damaged; its begin and end."""
     file = io.BytesIO()
     with RecordWriter(file, owns_dest=False, options="uncompressed,chunk_size:1") as writer:
         positions = []
@@ -191,7 +191,7 @@ def test_stop_iteration_ends_the_call_like_the_end_of_the_file():
         assert reader.read_record() is None
 
 
-def test_another_exception_comes_out_and_reading_goes_on_behind():
+def test_reading_goes_on_after_an_exception_of_the_recovery_function():
     def interrupt(region):
         raise KeyboardInterrupt
 
@@ -210,18 +210,18 @@ def test_the_return_value_of_the_recovery_function_is_ignored():
 
 
 def test_errors_of_the_file_object_are_no_damage():
-    class Broken(io.BytesIO):
+    class BrokenFile(io.BytesIO):
         def readinto1(self, buffer):
             raise OSError("the cable fell out")
 
     regions = []
     with pytest.raises(OSError, match="the cable"):
-        with RecordReader(Broken(), recovery=regions.append) as reader:
+        with RecordReader(BrokenFile(), recovery=regions.append) as reader:
             reader.read_record()
     assert regions == []
 
 
-def test_the_format_check_does_not_ask_the_function():
+def test_the_format_check_calls_no_recovery_function():
     regions = []
     reader = RecordReader(io.BytesIO(bytes(100)), recovery=regions.append)
     with pytest.raises(riegeli.InvalidArgumentError, match="is it a Riegeli/records file"):
@@ -229,12 +229,12 @@ def test_the_format_check_does_not_ask_the_function():
     assert regions == []
 
 
-@pytest.mark.parametrize("opened", [io.BytesIO, Pipe])
-def test_a_cut_off_file_is_told_on_closing(world, opened):
-    begin, end = world.chunk_at(300_000)
+@pytest.mark.parametrize("source", [io.BytesIO, Pipe])
+def test_a_cut_off_file_is_reported_on_closing(sample, source):
+    begin, end = sample.chunk_at(300_000)
     regions = []
-    reader = RecordReader(opened(world.data[: end - 10]), recovery=regions.append)
-    assert len(list(reader.read_records())) == sum(n < begin for n in world.numerics)
+    reader = RecordReader(source(sample.data[: end - 10]), recovery=regions.append)
+    assert len(list(reader.read_records())) == sum(n < begin for n in sample.numerics)
     assert regions == []
     reader.close()
     (region,) = regions
@@ -242,7 +242,7 @@ def test_a_cut_off_file_is_told_on_closing(world, opened):
     assert "ends in the middle of a chunk" in region.message
 
 
-def test_seeking_into_damage_leads_behind_it():
+def test_seeking_into_damage_leads_to_the_next_chunk():
     file, begin, end = damaged_file()
     regions = []
     reader = RecordReader(file, recovery=regions.append)
@@ -279,11 +279,11 @@ def test_seeking_to_a_position_where_no_chunk_can_begin_leads_to_the_next_chunk(
 
 
 def test_chunks_that_cannot_be_decoded_are_left_out():
-    bad = Chunk(ChunkType.SIMPLE, bytes.fromhex("00020102616263"), 2, 4)
+    damaged = Chunk(ChunkType.SIMPLE, bytes.fromhex("00020102616263"), 2, 4)
     unknown = Chunk(ord("x"), b"", 7)
-    good = Chunk(ChunkType.SIMPLE, bytes.fromhex("00010161"), 1, 1)
+    intact = Chunk(ChunkType.SIMPLE, bytes.fromhex("00010161"), 1, 1)
     data, begins = b"", []
-    for chunk in (SIGNATURE, bad, unknown, good):
+    for chunk in (SIGNATURE, damaged, unknown, intact):
         begins.append(len(data))
         data += chunk.encode(len(data))
     records, _, regions = recover(io.BytesIO(data))
@@ -314,7 +314,7 @@ def test_records_that_are_no_messages_are_left_out(options):
     ]
 
 
-def with_metadata(serialized, damage=False):
+def make_file(serialized, damage=False):
     file = io.BytesIO()
     with RecordWriter(file, owns_dest=False, serialized_metadata=serialized) as writer:
         writer.write_record(b"record")
@@ -330,7 +330,7 @@ def with_metadata(serialized, damage=False):
 def test_damaged_metadata_counts_as_empty(serialized, damage):
     if not serialized:
         serialized = RecordsMetadata(file_comment="x").SerializeToString()
-    file, begin = with_metadata(serialized, damage)
+    file, begin = make_file(serialized, damage)
     with pytest.raises((DecodeError, riegeli.InvalidArgumentError)):
         RecordReader(file, owns_src=False).read_metadata()
     file.seek(0)
@@ -353,14 +353,14 @@ def block_header(to_begin, to_end):
     return encode_block_header(to_begin, to_end)
 
 
-# What a block header may say wrongly though its hash is right, and where reading goes on.
+# Wrong positions in a block header with a valid hash, and where reading goes on.
 @pytest.mark.parametrize(
     ("to_begin", "to_end", "resumed_at"),
     [
-        (3, 100, "there"),  # Another begin: the rest is believed.
-        (3, BLOCK_SIZE + 100, "next"),  # Unless that is far.
-        (None, 100, "next"),  # Another end.
-        (3, 10, "next"),  # Inside the header: nothing can begin there.
+        (3, 100, "there"),  # A wrong begin: the end is used.
+        (3, BLOCK_SIZE + 100, "next"),  # Unless the end is far.
+        (None, 100, "next"),  # A wrong end.
+        (3, 10, "next"),  # Inside the header, where no chunk can begin.
         (3, 0, "next"),
         (None, 1 << 63, "next"),
         ((1 << 64) - 1, (1 << 64) - 1, "next"),
@@ -369,18 +369,18 @@ def block_header(to_begin, to_end):
 def test_block_headers_with_wrong_positions_do_not_hide_the_next_chunk(
     to_begin, to_end, resumed_at
 ):
-    # A chunk over three blocks, and two more: where the lie leads, and where the next block does.
-    long = Chunk(ChunkType.SIMPLE, b"\0\4" + bytes.fromhex("808008") + bytes(131072), 1, 131072)
-    data = bytearray(SIGNATURE.encode(0) + long.encode(64))
-    good = Chunk(ChunkType.SIMPLE, bytes.fromhex("00010161"), 1, 1)
+    # A chunk over three blocks, and two more: at the wrong end, and at the true end.
+    chunk = Chunk(ChunkType.SIMPLE, b"\0\4" + bytes.fromhex("808008") + bytes(131072), 1, 131072)
+    data = bytearray(SIGNATURE.encode(0) + chunk.encode(64))
+    intact = Chunk(ChunkType.SIMPLE, bytes.fromhex("00010161"), 1, 1)
     end = len(data)
-    data += good.encode(end)
+    data += intact.encode(end)
     header = block_header(BLOCK_SIZE - 64 if to_begin is None else to_begin, to_end)
     data[BLOCK_SIZE : BLOCK_SIZE + BLOCK_HEADER_SIZE] = header
-    there = BLOCK_SIZE + 100
-    data[there : there + len(good.encode(there))] = good.encode(there)
+    wrong_end = BLOCK_SIZE + 100
+    data[wrong_end : wrong_end + len(intact.encode(wrong_end))] = intact.encode(wrong_end)
     records, numerics, regions = recover(io.BytesIO(bytes(data)))
-    expected = there if resumed_at == "there" else end
+    expected = wrong_end if resumed_at == "there" else end
     assert numerics[0] == expected
     assert (regions[0].begin, regions[0].end) == (64, expected)
     assert set(records) == {b"a"}
@@ -390,7 +390,7 @@ def test_a_chain_of_failures_is_one_region_with_the_last_message():
     chunk = Chunk(ChunkType.PADDING, bytes(3 * BLOCK_SIZE))
     data = bytearray(SIGNATURE.encode(0) + chunk.encode(64))
     data += SIGNATURE.encode(len(data))
-    data[70] ^= 1  # The chunk header, then the next block header, and the one after it.
+    data[70] ^= 1  # The chunk header, and the next two block headers.
     data[BLOCK_SIZE] ^= 1
     data[2 * BLOCK_SIZE] ^= 1
     _, _, (region,) = recover(io.BytesIO(bytes(data)))
@@ -404,10 +404,10 @@ def test_a_block_header_that_claims_an_end_behind_the_file_leads_to_its_end():
     data[70] ^= 1
     data[BLOCK_SIZE : BLOCK_SIZE + BLOCK_HEADER_SIZE] = block_header(10, (1 << 64) - 1)
     regions = []
-    for opened in (io.BytesIO, Pipe):
-        with RecordReader(opened(bytes(data)), recovery=regions.append) as reader:
+    for source in (io.BytesIO, Pipe):
+        with RecordReader(source(bytes(data)), recovery=regions.append) as reader:
             assert reader.read_record() is None
-            assert str(reader.pos)  # Can be told, wherever it is.
+            assert str(reader.pos)  # The position is defined.
         region = regions.pop()
         assert (region.begin, region.end) == (64, len(data))
 

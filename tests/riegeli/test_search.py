@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import riegeli
 from riegeli import RecordPosition, RecordReader, RecordsMetadata, RecordWriter
 
-# A record that does not count among those that are sorted.
+# A record without a number, which has no order.
 NO_NUMBER = b"-"
 
 
@@ -35,13 +35,13 @@ def compare(target):
 
 @settings(max_examples=25)
 @given(
-    numbers=st.lists(st.integers(0, 50), max_size=60).map(sorted),
+    values=st.lists(st.integers(0, 50), max_size=60).map(sorted),
     gaps=st.sets(st.integers(0, 59)),
     target=st.integers(-1, 51),
     chunk_size=st.sampled_from([1, 30, 100, 10_000]),
 )
-def test_a_search_finds_what_a_scan_of_all_records_finds(numbers, gaps, target, chunk_size):
-    records = [str(number).encode() for number in numbers]
+def test_a_search_equals_a_scan_of_all_records(values, gaps, target, chunk_size):
+    records = [str(value).encode() for value in values]
     for gap in gaps:
         records.insert(gap, NO_NUMBER)
     file, positions = write(records, f"uncompressed,chunk_size:{chunk_size}")
@@ -56,19 +56,19 @@ def test_a_search_finds_what_a_scan_of_all_records_finds(numbers, gaps, target, 
         with pytest.raises(riegeli.FailedPreconditionError):
             _ = reader.last_pos
         actual = reader.read_record()
-        if target in numbers:
+        if target in values:
             assert (answer, actual) == (0, str(target).encode())
-        elif any(number > target for number in numbers):
-            first = next(number for number in numbers if number > target)
-            assert (answer, actual) == (1, str(first).encode())
-            first_index = records.index(str(first).encode())
-            assert reader.last_pos == positions[first_index]
+        elif any(value > target for value in values):
+            next_value = next(value for value in values if value > target)
+            assert (answer, actual) == (1, str(next_value).encode())
+            index = records.index(str(next_value).encode())
+            assert reader.last_pos == positions[index]
         else:
-            assert (answer, actual) == (-1 if numbers else None, None)
+            assert (answer, actual) == (-1 if values else None, None)
     assert len(set(positions_read)) == len(positions_read)
 
 
-def test_few_records_of_many_are_asked_about():
+def test_a_search_compares_few_of_many_records():
     file, _ = write([str(i).encode() for i in range(20_000)], "uncompressed,chunk_size:1000")
     compared = []
 
@@ -82,12 +82,12 @@ def test_few_records_of_many_are_asked_about():
     assert len(compared) < 25
 
 
-def test_the_reader_itself_can_be_asked():
+def test_a_search_can_use_the_reader_itself():
     file, positions = write([b"1", b"3", b"5"])
     with RecordReader(file) as reader:
         assert reader.search(lambda reader: compare(3)(reader.read_record())) == 0
         assert reader.pos == positions[1]
-        # What a test does with the reader is its own affair.
+        # A test may seek.
         assert reader.search(lambda reader: reader.seek(RecordPosition(0, 0))) is None
 
 
@@ -118,11 +118,11 @@ def test_a_test_can_give_up_or_fail():
     assert reader.search_for_record(compare(2)) == 0
 
 
-def messages(numbers):
-    """A record for each number: a message, or none where the number is None."""
+def make_messages(values):
+    """Returns a message for each value, and invalid bytes for None."""
     return [
-        b"\xff" if number is None else RecordsMetadata(num_records=number).SerializeToString()
-        for number in numbers
+        b"\xff" if value is None else RecordsMetadata(num_records=value).SerializeToString()
+        for value in values
     ]
 
 
@@ -133,7 +133,7 @@ def compare_message(target):
 @pytest.mark.parametrize("chunk_size", [1, 1000])
 def test_searching_finds_messages_in_order(chunk_size):
     options = f"zstd,chunk_size:{chunk_size}"
-    file, positions = write(messages([1, 3, 5, 7]), options)
+    file, positions = write(make_messages([1, 3, 5, 7]), options)
     with RecordReader(file) as reader:
         for target, answer, index in [(5, 0, 2), (4, 1, 2), (0, 1, 0)]:
             assert reader.search_for_message(RecordsMetadata, compare_message(target)) == answer
@@ -143,7 +143,7 @@ def test_searching_finds_messages_in_order(chunk_size):
 
 @pytest.mark.parametrize("chunk_size", [1, 1000])
 def test_records_that_are_not_messages_are_skipped_if_recovery_is_on(chunk_size):
-    file, positions = write(messages([None, 1, None, 3]), f"zstd,chunk_size:{chunk_size}")
+    file, positions = write(make_messages([None, 1, None, 3]), f"zstd,chunk_size:{chunk_size}")
     with RecordReader(file, owns_src=False) as reader:
         with pytest.raises(DecodeError):
             reader.search_for_message(RecordsMetadata, compare_message(2))
@@ -164,31 +164,31 @@ def test_records_that_are_not_messages_are_skipped_if_recovery_is_on(chunk_size)
 @pytest.mark.slow
 @given(st.data())
 def test_a_search_around_damage_finds_every_readable_record(data):
-    numbers = range(0, 6000, 2)
-    file, positions = write([str(i).encode().zfill(50) for i in numbers], "zstd,chunk_size:2000")
+    values = range(0, 6000, 2)
+    file, positions = write([str(i).encode().zfill(50) for i in values], "zstd,chunk_size:2000")
     damaged = bytearray(file.getvalue())
-    at = data.draw(st.integers(64, len(damaged) - 1))
-    damaged[at] ^= 1
+    position = data.draw(st.integers(64, len(damaged) - 1))
+    damaged[position] ^= 1
     target = data.draw(st.integers(-1, 6001))
     regions = []
     with RecordReader(io.BytesIO(bytes(damaged)), recovery=regions.append) as reader:
         answer = reader.search_for_record(compare(target))
         actual = reader.read_record()
-        lost = {
-            number
-            for number, position in zip(numbers, positions)
+        lost_values = {
+            value
+            for value, position in zip(values, positions)
             if any(region.begin <= position.numeric < region.end for region in regions)
         }
-        left = [number for number in numbers if number not in lost]
-        expected = next((number for number in left if number >= target), None)
+        readable_values = [value for value in values if value not in lost_values]
+        expected = next((value for value in readable_values if value >= target), None)
         if expected is None:
-            assert answer == (-1 if left else None)
+            assert answer == (-1 if readable_values else None)
         else:
             assert answer == int(expected != target)
         assert actual == (None if expected is None else str(expected).encode().zfill(50))
 
 
-def test_a_cut_off_file_ends_where_its_last_chunk_begins():
+def test_a_search_of_a_cut_file_ends_where_its_last_chunk_begins():
     file, positions = write([str(i).encode() for i in range(10)], "uncompressed,chunk_size:1")
     cut_off = io.BytesIO(file.getvalue()[:-1])
     reader = RecordReader(cut_off)

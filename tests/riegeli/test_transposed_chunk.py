@@ -1,4 +1,4 @@
-"""Transposed chunks: byte by byte as the reference writes them, and what is refused."""
+"""Transposed chunks: the bytes of the reference, and refused chunks."""
 
 import io
 import re
@@ -86,7 +86,7 @@ def test_messages_deeper_than_100_stay_in_one_piece(depth):
         record = field(2, 2, with_length(record))
     chunk = encode_transposed_chunk([record], UNCOMPRESSED)
     assert decode_transposed_chunk(chunk, 1) == [record]
-    # What is deeper than 100 messages stays in one piece: its length is in a buffer, as a byte.
+    # A message in one piece has its length in a buffer, as a byte.
     assert (chunk.data.count(b"\x12") > 0) == (depth > 100)
 
 
@@ -126,13 +126,13 @@ def test_chunks_written_by_google_are_encoded_to_the_same_bytes(path):
     for chunk in chunks_in(path):
         if chunk.chunk_type == ChunkType.TRANSPOSED:
             actual = decode_transposed_chunk(chunk, chunk.num_records)
-            written = encode_transposed_chunk(actual, options.compressor, options.bucket_size)
-            assert written == chunk
+            encoded = encode_transposed_chunk(actual, options.compressor, options.bucket_size)
+            assert encoded == chunk
             num_transposed += 1
     assert num_transposed > 0
 
 
-# What can be wrong with `000c0101020202030800020100011601`: one record 089601, whose header says
+# Faults of `000c0101020202030800020100011601`: one record 089601, whose header says
 # 1 bucket, 1 buffer, sizes 2 and 2; 2 states with the tags 3 and 8, the bases 0 and 2 (implicitly
 # 0), the subtype 1, the buffer 0, the first state 1; then the buffer 1601.
 @pytest.mark.parametrize(
@@ -285,22 +285,22 @@ ACCEPTED = {
 @pytest.mark.parametrize("algorithm", CompressionType, ids=lambda algorithm: algorithm.name)
 @pytest.mark.parametrize("case", REFUSED)
 def test_malformed_chunks_are_refused(case, algorithm):
-    parts, num_records, size, message = REFUSED[case]
-    chunk = parts.chunk(num_records, size, Compressor(algorithm, 1))
+    raw_chunk, num_records, size, message = REFUSED[case]
+    chunk = raw_chunk.chunk(num_records, size, Compressor(algorithm, 1))
     with pytest.raises(riegeli.InvalidArgumentError, match=message):
         decode_transposed_chunk(chunk, num_records)
 
 
 @pytest.mark.parametrize("algorithm", CompressionType, ids=lambda algorithm: algorithm.name)
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_odd_but_sound_chunks_are_accepted(case, algorithm):
-    parts, expected = ACCEPTED[case]
-    chunk = parts.chunk(len(expected), sum(map(len, expected)), Compressor(algorithm, 1))
+def test_unusual_chunks_are_accepted(case, algorithm):
+    raw_chunk, expected = ACCEPTED[case]
+    chunk = raw_chunk.chunk(len(expected), sum(map(len, expected)), Compressor(algorithm, 1))
     assert decode_transposed_chunk(chunk, len(expected)) == expected
 
 
 def as_array_record(chunk):
-    """A file that `array_record` reads: the chunk, and behind it where it is."""
+    """Returns a file that `array_record` reads: the chunk, and then its position."""
     data = SIGNATURE.encode(0)
     offsets = []
 
@@ -309,13 +309,13 @@ def as_array_record(chunk):
 
     about_file = field(1, 2, with_length(varints(1, 1, chunk.num_records)))
     footer = [about_file, varints(len(data), chunk.decoded_data_size, chunk.num_records)]
-    for make in (
+    for make_chunk in (
         lambda: chunk,
         lambda: encode_simple_chunk(footer, UNCOMPRESSED),
         lambda: encode_simple_chunk([varints(offsets[1], 0x71930E704FDAE05E)] * 3, UNCOMPRESSED),
     ):
         offsets.append(len(data))
-        data += make().encode(len(data))
+        data += make_chunk().encode(len(data))
         data += padding_chunk(len(data), 65536).encode(len(data))
     return data
 
@@ -325,13 +325,13 @@ def test_google_refuses_and_accepts_the_same(case, tmp_path):
     module = pytest.importorskip("array_record.python.array_record_module")
     path = tmp_path / "file"
     if case in REFUSED:
-        parts, num_records, size, _ = REFUSED[case]
-        path.write_bytes(as_array_record(parts.chunk(num_records, size)))
+        raw_chunk, num_records, size, _ = REFUSED[case]
+        path.write_bytes(as_array_record(raw_chunk.chunk(num_records, size)))
         with pytest.raises(RuntimeError):
             module.ArrayRecordReader(str(path)).read([*range(num_records)])
     else:
-        parts, expected = ACCEPTED[case]
-        path.write_bytes(as_array_record(parts.chunk(len(expected), sum(map(len, expected)))))
+        raw_chunk, expected = ACCEPTED[case]
+        path.write_bytes(as_array_record(raw_chunk.chunk(len(expected), sum(map(len, expected)))))
         assert module.ArrayRecordReader(str(path)).read([*range(len(expected))]) == expected
 
 
@@ -344,7 +344,7 @@ def test_a_header_that_ends_early_is_refused():
             decode_transposed_chunk(Chunk(ChunkType.TRANSPOSED, data, 1, 3), 1)
 
 
-def test_stored_buckets_must_be_where_the_header_says():
+def test_stored_buckets_must_have_the_sizes_of_the_header():
     for sizes in ([1], [3], [2, 1], [2**64 - 1]):
         with pytest.raises(riegeli.InvalidArgumentError):
             SOUND.but(bucket_sizes=sizes).read(1, 3)
@@ -354,7 +354,7 @@ LIMITS = "riegeli._format.transposed_chunk."
 
 
 @pytest.mark.parametrize(
-    ("parts", "limit", "value", "message"),
+    ("raw_chunk", "limit", "value", "message"),
     [
         (SOUND, "MAX_HEADER_SIZE", 11, "12 bytes of header, more than the limit 11"),
         (SOUND, "MAX_STATES", 1, "2 states, more than the limit 1"),
@@ -372,50 +372,50 @@ LIMITS = "riegeli._format.transposed_chunk."
         ),
     ],
 )
-def test_chunks_beyond_a_limit_are_refused(monkeypatch, parts, limit, value, message):
+def test_chunks_beyond_a_limit_are_refused(monkeypatch, raw_chunk, limit, value, message):
     monkeypatch.setattr(LIMITS + limit, value)
     with pytest.raises(riegeli.ResourceExhaustedError, match=message):
-        parts.read(1, 3)
+        raw_chunk.read(1, 3)
 
 
 @pytest.mark.parametrize("options", ["zstd", "brotli", "snappy"])
 def test_all_buckets_together_cannot_decompress_to_more_than_the_limit(monkeypatch, options):
     buckets = [b"\x0a" + b"a" * 99] * 10
-    parts = one_field(0x0A, b"").but(buckets=buckets, buffer_sizes=[100] * 10)
+    raw_chunk = one_field(0x0A, b"").but(buckets=buckets, buffer_sizes=[100] * 10)
     compressor = parse_options(options).compressor
-    chunk = parts.chunk(1, 12, compressor)
+    chunk = raw_chunk.chunk(1, 12, compressor)
     assert decode_transposed_chunk(chunk, 1) == [b"\x0a\x0a" + b"a" * 10]
     monkeypatch.setattr(LIMITS + "MAX_DECOMPRESSED_SIZE", 999)
     with pytest.raises(riegeli.ResourceExhaustedError, match="1000 bytes of buffers, more than"):
         decode_transposed_chunk(chunk, 1)
-    # The bytes that are there take no more memory.
-    assert parts.read(1, 12) == [b"\x0a\x0a" + b"a" * 10]
+    # Buckets that are not compressed take no more memory.
+    assert raw_chunk.read(1, 12) == [b"\x0a\x0a" + b"a" * 10]
 
 
-def test_nothing_is_decompressed_before_all_sizes_are_known_to_fit(monkeypatch):
+def test_nothing_is_decompressed_before_all_sizes_are_checked(monkeypatch):
     decompressed = []
 
     def decompress(compression_type, buffer, max_size):
         decompressed.append(bytes(buffer))
         return compression.decompress(compression_type, buffer, max_size)
 
-    parts = SOUND.but(buckets=[b"\x16\1", bytes(1000)], buffer_sizes=[2, 1])
-    chunk = parts.chunk(1, 3, Compressor(CompressionType.ZSTD))
+    raw_chunk = SOUND.but(buckets=[b"\x16\1", bytes(1000)], buffer_sizes=[2, 1])
+    chunk = raw_chunk.chunk(1, 3, Compressor(CompressionType.ZSTD))
     monkeypatch.setattr(LIMITS + "decompress", decompress)
     with pytest.raises(riegeli.InvalidArgumentError, match="have 1002 bytes, the buffers 3"):
         decode_transposed_chunk(chunk, 1)
     assert len(decompressed) == 1  # The header.
 
 
-def test_transitions_are_not_more_than_the_records_can_need():
-    parts = Parts([0, 3], [0, 0], transitions=b"\0" * 4096 + b"\4")
-    assert parts.read(1, 0) == [b""]
-    parts = parts.but(transitions=b"\0" * 5000 + b"\4")
+def test_more_transitions_than_the_records_need_are_refused():
+    raw_chunk = Parts([0, 3], [0, 0], transitions=b"\0" * 4096 + b"\4")
+    assert raw_chunk.read(1, 0) == [b""]
+    raw_chunk = raw_chunk.but(transitions=b"\0" * 5000 + b"\4")
     with pytest.raises(riegeli.InvalidArgumentError, match="5001 transitions are too many for 1 "):
-        parts.read(1, 0)
+        raw_chunk.read(1, 0)
 
 
-def test_no_records_can_come_where_none_are_announced():
+def test_records_beyond_their_declared_number_are_refused():
     with pytest.raises(riegeli.InvalidArgumentError, match="more than 0 records"):
         SOUND.read(0, 3)
 
@@ -432,26 +432,26 @@ def test_submessages_are_nested_to_a_limit():
     for _ in range(5):
         record = field(1, 2, with_length(record))
     assert nested(5).read(1, len(record)) == [record]
-    (record,) = encode_until_no_longer(nested(MAX_NESTING))
+    (record,) = read_records(nested(MAX_NESTING))
     assert record.startswith(b"\x0a")
     with pytest.raises(riegeli.InvalidArgumentError, match="more than 65536 messages inside each"):
         nested(MAX_NESTING + 1).read(1, len(record) + 4)
 
 
-def encode_until_no_longer(parts):
-    """The records of a chunk whose size is not known."""
+def read_records(raw_chunk):
+    """Reads the records of a chunk of unknown size."""
     with pytest.raises(riegeli.InvalidArgumentError) as error:
-        parts.read(1, 1 << 20)
-    return parts.read(1, int(re.search(r"have (\d+) bytes", str(error.value))[1]))
+        raw_chunk.read(1, 1 << 20)
+    return raw_chunk.read(1, int(re.search(r"have (\d+) bytes", str(error.value))[1]))
 
 
 def test_skipped_fields_count_as_progress(monkeypatch):
     monkeypatch.setattr("riegeli._pure.machine._MIN_STEP_LIMIT", 0)
     # Hundreds of states follow each other without a transition, and write nothing.
     record = b"".join(field(n, 0, b"\7") for n in range(1, 200))
-    parts = parts_of([record] * 100)
-    assert len(parts.transitions) < 100
-    chunk = parts.chunk(100, 100 * len(record))
+    raw_chunk = parts_of([record] * 100)
+    assert len(raw_chunk.transitions) < 100
+    chunk = raw_chunk.chunk(100, 100 * len(record))
     assert decode_transposed_chunk(chunk, 100, {1: True}) == [b"\x08\7"] * 100
     assert decode_transposed_chunk(chunk, 100, {}) == [b""] * 100
 
@@ -466,20 +466,20 @@ def test_records_that_no_reader_takes_are_not_written(monkeypatch):
     with pytest.raises(riegeli.ResourceExhaustedError, match=r"a record of 11 bytes .* up to 10;"):
         writer.write_record(b"\xff" * 11)
     monkeypatch.undo()
-    assert transposed_encoder.MAX_WHOLE_RECORD_SIZE == 2**32 - 1  # What lengths can say.
+    assert transposed_encoder.MAX_WHOLE_RECORD_SIZE == 2**32 - 1  # The limit of lengths.
 
 
 @pytest.mark.parametrize("limit", ["MAX_STATES", "MAX_BUFFERS", "MAX_TRANSITIONS"])
 def test_chunks_that_could_not_be_read_are_not_written(monkeypatch, limit):
     monkeypatch.setattr(transposed_encoder, limit, 2)
-    few = [field(1, 0, b"\7")]
-    assert decode_transposed_chunk(encode_transposed_chunk(few, UNCOMPRESSED), 1) == few
-    many = [b"".join(field(n % 7 + 1, 0, b"\7") for n in range(0, 100, step)) for step in (1, 3)]
+    records = [field(1, 0, b"\7")]
+    assert decode_transposed_chunk(encode_transposed_chunk(records, UNCOMPRESSED), 1) == records
+    records = [b"".join(field(n % 7 + 1, 0, b"\7") for n in range(0, 100, step)) for step in (1, 3)]
     with pytest.raises(riegeli.ResourceExhaustedError, match="make chunk_size smaller"):
-        encode_transposed_chunk(many, UNCOMPRESSED)
+        encode_transposed_chunk(records, UNCOMPRESSED)
 
 
-def test_counts_cannot_be_more_than_the_bytes_that_are_there():
+def test_counts_beyond_the_bytes_of_the_header_are_refused():
     for header in ("ffffffff0f00", "00ffffffff0f", "0000ffffffff0f"):
         with pytest.raises(riegeli.InvalidArgumentError):
             decode("00" + f"{len(header) // 2:02x}" + header)

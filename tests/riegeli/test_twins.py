@@ -1,4 +1,4 @@
-"""The compiled hot functions do what their plain Python twins do, with sound and damaged input."""
+"""The compiled hot functions equal their plain Python twins, also for damaged input."""
 
 from array import array
 
@@ -18,16 +18,16 @@ compiled = pytest.importorskip("riegeli._compiled")
 kinds = st.integers(0, 5)
 
 
-def outcome(function, *args):
-    """The result of a function, or its error as text."""
+def attempt(function, *args):
+    """Returns the result of a function, or its error as text."""
     try:
         return function(*args)
     except ValueError as e:
         return str(e)
 
 
-def arguments_of_run_machine(expected):
-    """The arguments of `run_machine` when records are read."""
+def capture_arguments(expected):
+    """Returns the arguments of `run_machine` when records are read."""
     arguments = []
 
     def run_machine(*args):
@@ -55,14 +55,14 @@ offsets = st.one_of(st.integers(0, 200_000), st.integers(65_500, 65_600), st.jus
 @given(pieces, offsets, st.integers(-30, 70_000))
 def test_compiled_and_pure_block_headers_are_interleaved_alike(pieces, begin, room):
     end = max(0, blocks.advance(begin, sum(map(len, pieces))) + room)
-    expected = outcome(pure.interleave_block_headers, pieces, begin, end)
-    assert outcome(compiled.interleave_block_headers, pieces, begin, end) == expected
+    expected = attempt(pure.interleave_block_headers, pieces, begin, end)
+    assert attempt(compiled.interleave_block_headers, pieces, begin, end) == expected
 
 
 @given(
     offsets, st.integers(0, 70_000), st.sampled_from([(1, 0), (0, 1), (0, 1 << 64)]), st.booleans()
 )
-def test_block_headers_of_another_chunk_are_not_taken_out(begin, size, wrong, is_damaged):
+def test_block_headers_of_another_chunk_are_not_stripped(begin, size, shifts, is_damaged):
     begin = blocks.round_up_to_possible_chunk_boundary(begin)
     end = blocks.advance(begin, size)
     stored = bytearray(pure.interleave_block_headers([bytes(size)], begin, end))
@@ -70,9 +70,9 @@ def test_block_headers_of_another_chunk_are_not_taken_out(begin, size, wrong, is
     has_block_header = block < end
     if has_block_header and is_damaged:
         stored[block - begin + 7] ^= 1
-        wrong = (0, 0)
+        shifts = (0, 0)
     for function in (compiled.strip_block_headers, pure.strip_block_headers):
-        content = function(stored, begin, begin + wrong[0], end + wrong[1])
+        content = function(stored, begin, begin + shifts[0], end + shifts[1])
         assert content == (None if has_block_header else bytes(size))
 
 
@@ -86,9 +86,9 @@ varint_bytes = st.one_of(st.binary(max_size=30), st.lists(st.sampled_from([0, 1,
 
 @given(varint_bytes.map(bytes), st.integers(0, 12), st.integers(0, 5))
 def test_compiled_and_pure_varints_are_read_alike(data, begin, count):
-    assert outcome(compiled.read_varint, data, begin) == outcome(pure.read_varint, data, begin)
+    assert attempt(compiled.read_varint, data, begin) == attempt(pure.read_varint, data, begin)
     args = (memoryview(data), begin, count)
-    assert outcome(compiled.read_varints, *args) == outcome(pure.read_varints, *args)
+    assert attempt(compiled.read_varints, *args) == attempt(pure.read_varints, *args)
 
 
 @given(st.lists(st.binary(max_size=40)))
@@ -108,7 +108,7 @@ def test_compiled_and_pure_split_fields_deep_groups_and_messages_alike():
     assert compiled.split_fields(expected) == pure.split_fields(expected)
 
 
-def test_only_bytes_are_taken_apart():
+def test_only_bytes_are_split_into_fields():
     with pytest.raises(TypeError):
         compiled.split_fields([bytearray(b"\x08\x01")])
 
@@ -116,8 +116,8 @@ def test_only_bytes_are_taken_apart():
 @given(st.lists(kinds))
 def test_compiled_and_pure_counts_of_followers_agree(sequence):
     expected = [list(counts.items()) for counts in pure.count_followers(sequence, 6)]
-    for given_as in (sequence, array("I", sequence)):
-        actual = compiled.count_followers(given_as, 6)
+    for form in (sequence, array("I", sequence)):
+        actual = compiled.count_followers(form, 6)
         assert [list(counts.items()) for counts in actual] == expected
 
 
@@ -127,7 +127,7 @@ def test_kinds_that_are_too_large_are_refused():
             twin.count_followers([0, 3, 0], 3)
 
 
-def test_transitions_that_cannot_be_are_refused():
+def test_impossible_transitions_are_refused():
     for twin in (compiled, pure):
         with pytest.raises(LookupError):
             twin.encode_transitions([0, 1, 0], [{1: b"\0"}, {2: b"\0"}])
@@ -150,5 +150,5 @@ def test_outputs_much_longer_than_their_input_agree():
 
 
 def test_nested_scopes_reach_the_fields_below():
-    arguments = arguments_of_run_machine([b"\x08\x01\x10\x02"])[:-1]
+    arguments = capture_arguments([b"\x08\x01\x10\x02"])[:-1]
     assert compiled.run_machine(*arguments, {2: True}) == [b"\x10\x02"]

@@ -58,7 +58,7 @@ def decode_all(records):
     return list(map(StepDecoder().decode, records))
 
 
-def try_to_call(function, *args):
+def attempt(function, *args):
     """Returns the result of a function, or its error as text."""
     try:
         return function(*args)
@@ -77,8 +77,8 @@ def assert_same_outcome(actual, expected):
 @given(episodes(), st.integers(1, 8))
 def test_an_rlds_episode_is_that_of_the_decoded_steps(steps, length):
     records = encode_all(steps)
-    expected = try_to_call(to_rlds_episode, decode_all(records))
-    actual = try_to_call(rlds_columns, in_chunks(records, length), StepDecoder())
+    expected = attempt(to_rlds_episode, decode_all(records))
+    actual = attempt(rlds_columns, in_chunks(records, length), StepDecoder())
     assert_same_outcome(actual, expected)
 
 
@@ -87,7 +87,7 @@ def test_an_rlds_episode_is_that_of_the_decoded_steps(steps, length):
 def test_columns_in_recorded_order_are_those_of_the_decoded_steps(steps, num_episodes, length):
     records = encode_all(steps) * num_episodes
     steps = decode_all(records)
-    actual = try_to_call(recorded_columns, in_chunks(records, length), StepDecoder())
+    actual = attempt(recorded_columns, in_chunks(records, length), StepDecoder())
     if isinstance(actual, str):
         with pytest.raises((ValueError, TypeError)):
             to_rlds_episode([*steps, *steps])
@@ -253,7 +253,7 @@ def test_damage_is_handled_as_by_the_step_decoder(steps, data):
     damaged = bytearray(records[index])
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     decoder = StepDecoder()
-    try_to_call(rlds_columns, in_chunks(records), decoder)
+    attempt(rlds_columns, in_chunks(records), decoder)
     records[index] = bytes(damaged)
     try:
         steps = decode_all(records)
@@ -263,8 +263,8 @@ def test_damage_is_handled_as_by_the_step_decoder(steps, data):
         return
     except TypeError:
         assume(False)
-    actual = try_to_call(rlds_columns, in_chunks(records, 3), decoder)
-    assert_same_outcome(actual, try_to_call(to_rlds_episode, steps))
+    actual = attempt(rlds_columns, in_chunks(records, 3), decoder)
+    assert_same_outcome(actual, attempt(to_rlds_episode, steps))
 
 
 def test_runs_of_small_records_are_joined(monkeypatch):
@@ -312,10 +312,10 @@ def test_columns_of_images_are_those_of_the_decoded_steps(data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_template, "_MIN_RECORD_BYTES", 0)
         patch.setattr(step_template, "_MAX_MAIN_RATIO", 2)
-        actual = try_to_call(rlds_columns, in_chunks(records, length), StepDecoder())
-        expected = try_to_call(to_rlds_episode, decode_all(records))
+        actual = attempt(rlds_columns, in_chunks(records, length), StepDecoder())
+        expected = attempt(to_rlds_episode, decode_all(records))
         assert_same_outcome(actual, expected)
-        recorded = try_to_call(recorded_columns, in_chunks(records * 2, length), StepDecoder())
+        recorded = attempt(recorded_columns, in_chunks(records * 2, length), StepDecoder())
     if not isinstance(actual, str):
         image = recorded.action["image"] if is_action else recorded.timestep.observation["image"]
         images = [(s.action if is_action else s.timestep.observation) for s in steps * 2]

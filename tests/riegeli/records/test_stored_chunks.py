@@ -7,7 +7,7 @@ import pytest
 import riegeli
 
 
-def written(records, options="chunk_size:40"):
+def write(records, options="chunk_size:40"):
     file = io.BytesIO()
     with riegeli.RecordWriter(file, owns_dest=False, options=options) as writer:
         positions = []
@@ -19,8 +19,8 @@ def written(records, options="chunk_size:40"):
 
 @pytest.mark.parametrize("options", ["chunk_size:40", "transpose,brotli,chunk_size:40"])
 def test_chunks_can_be_copied_between_records(options):
-    records = [bytes([number]) * (10 + 7000 * (number == 20)) for number in range(40)]
-    content, positions = written(records, options)
+    records = [bytes([index]) * (10 + 7000 * (index == 20)) for index in range(40)]
+    content, positions = write(records, options)
     copy = io.BytesIO()
     expected = [b"new"]
     with (
@@ -28,23 +28,23 @@ def test_chunks_can_be_copied_between_records(options):
         riegeli.RecordWriter(copy, owns_dest=False) as writer,
     ):
         writer.write_record(b"new")
-        number = 5
-        while number < len(records):
-            chunk = reader.read_chunk(positions[number])
+        index = 5
+        while index < len(records):
+            chunk = reader.read_chunk(positions[index])
             first = positions.index(chunk.begin)
-            assert first <= number < first + chunk.num_records
+            assert first <= index < first + chunk.num_records
             writer.write_chunk(chunk)
             expected += records[first : first + chunk.num_records]
             assert writer.last_pos.record_index == chunk.num_records - 1
-            number = first + chunk.num_records
+            index = first + chunk.num_records
         writer.write_record(b"last")
         expected.append(b"last")
     with riegeli.RecordReader(io.BytesIO(copy.getvalue())) as reader:
         assert list(reader.read_records()) == expected
 
 
-def test_reading_goes_on_after_it():
-    content, positions = written([b"a" * 30, b"b" * 30, b"c" * 30])
+def test_reading_goes_on_after_a_copied_chunk():
+    content, positions = write([b"a" * 30, b"b" * 30, b"c" * 30])
     with riegeli.RecordReader(io.BytesIO(content)) as reader:
         assert reader.read_record() == b"a" * 30
         chunk = reader.read_chunk(positions[1])
@@ -55,7 +55,7 @@ def test_reading_goes_on_after_it():
 
 
 def test_damage_in_a_chunk_is_reported():
-    content, positions = written([b"a" * 30, b"b" * 30])
+    content, positions = write([b"a" * 30, b"b" * 30])
     damaged = content[: positions[1] + 45] + b"?" + content[positions[1] + 46 :]
     with riegeli.RecordReader(io.BytesIO(damaged)) as reader:
         reader.read_chunk(positions[0])

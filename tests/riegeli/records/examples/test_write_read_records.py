@@ -1,4 +1,4 @@
-"""The example of Google's package, which is short and runs."""
+"""The example of Google's package runs."""
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -17,7 +17,7 @@ def test_the_example_runs(tmp_path, capsys):
         assert list(reader.read_messages(Timestamp))[3] == Timestamp(seconds=3, nanos=27)
 
 
-def test_the_example_leaves_nothing_behind(tmp_path, capsys, monkeypatch):
+def test_the_example_leaves_no_file(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     write_read_records.main([])
     assert capsys.readouterr().out.endswith("98 99\n")

@@ -1,4 +1,4 @@
-"""Records come out of a `tf.data.Dataset` as they went into the files."""
+"""A `tf.data.Dataset` gives the records of files in their order."""
 
 from pathlib import Path
 
@@ -14,16 +14,16 @@ RECORDS = [b"", b"with zeros \0 \0\0", "größer".encode(), b"\xff" * 1000]
 
 @pytest.fixture
 def files(tmp_path):
-    """Two files, as strings, with `RECORDS` and with many."""
+    """Two paths: of a file with `RECORDS`, and of a file with many."""
     paths = [str(tmp_path / "few ä"), str(tmp_path / "many")]
-    for path, records in zip(paths, (RECORDS, many())):
+    for path, records in zip(paths, (RECORDS, many_records())):
         with riegeli.RecordWriter(path, options="transpose,zstd") as writer:
             writer.write_records(records)
     return paths
 
 
-def many():
-    """More than go to TensorFlow together: in number, then in bytes."""
+def many_records():
+    """Yields more records than TensorFlow gets at once: first in number, then in bytes."""
     yield from (str(i).encode() for i in range(40_000))
     yield from (bytes([i]) * 300_000 for i in range(10))
 
@@ -32,13 +32,13 @@ def contents(dataset):
     return list(dataset.as_numpy_iterator())
 
 
-def test_all_records_come_in_order(files):
+def test_a_dataset_has_all_records_in_order(files):
     dataset = RiegeliDataset(files)
     assert isinstance(dataset, tf.data.Dataset)
     assert dataset.element_spec == tf.TensorSpec([], tf.string)
     for _ in range(2):
         batches = contents(dataset.batch(1000))
-        assert [record for batch in batches for record in batch] == [*RECORDS, *many()]
+        assert [record for batch in batches for record in batch] == [*RECORDS, *many_records()]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def damage_last_byte(data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("damage", "message"),
     [
         (damage_last_byte, "data is damaged"),
         (lambda data: data[:-1], "ends in the middle of a chunk"),
@@ -103,10 +103,10 @@ def damage_last_byte(data):
     ],
     ids=["damaged", "cut off", "no records file"],
 )
-def test_damage_is_an_invalid_argument(change, words, files):
+def test_damage_is_an_invalid_argument(damage, message, files):
     path = Path(files[0])
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=words) as raised:
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message) as raised:
         contents(RiegeliDataset(files[0]))
     assert files[0] in str(raised.value)
 
