@@ -1,4 +1,4 @@
-"""Actions become changes of the state or its targets, and each the other one again, bit by bit."""
+"""Conversions between absolute and delta actions restore the same bits."""
 
 import audited_data
 import hostile_sources
@@ -17,16 +17,16 @@ NAMES = ("x", "y", "z", "Gripper")
 
 
 class Arm(Source):
-    """Episodes of numbers of all sizes; of the first one the last row has no action."""
+    """Episodes with values of all magnitudes; the last row of the first has no action."""
 
     def __init__(self, dtype, kind="absolute", names=NAMES, unit="m"):
         state = Field(dtype, (5,), unit="m", names=("time", *reversed(NAMES)))
         action = Field(dtype, (4,), kind=kind, unit=unit, names=names)
         self._fields = Fields({"observation": {"state": state}, "action": action}, {})
-        rng, most = np.random.default_rng(3), 4 if dtype == np.float16 else 12
-        both = rng.normal(size=(3, 2, 40, 5)) * 10.0 ** rng.integers(-most, most, (3, 2, 40, 5))
-        both[:, :, :9] = np.array([0.0, -0.0, 1.0])[rng.integers(0, 3, (3, 2, 9, 5))]
-        self.states, self.actions = both.clip(-6e4, 6e4).astype(dtype).swapaxes(0, 1)
+        rng, limit = np.random.default_rng(3), 4 if dtype == np.float16 else 12
+        draws = rng.normal(size=(3, 2, 40, 5)) * 10.0 ** rng.integers(-limit, limit, (3, 2, 40, 5))
+        draws[:, :, :9] = np.array([0.0, -0.0, 1.0])[rng.integers(0, 3, (3, 2, 9, 5))]
+        self.states, self.actions = draws.clip(-6e4, 6e4).astype(dtype).swapaxes(0, 1)
         self.actions = self.actions[..., :4].copy()
         self.actions[:, 11, :2] = np.nan, -np.inf
         self.actions[:, 12] = np.finfo(dtype).smallest_subnormal
@@ -60,7 +60,7 @@ def bits(column):
 @pytest.mark.parametrize(
     ("kind", "other", "sign"), [("absolute", "delta", -1), ("delta", "absolute", 1)]
 )
-def test_the_way_back_has_the_same_bits(dtype, kind, other, sign):
+def test_inverse_conversion_restores_the_same_bits(dtype, kind, other, sign):
     arm = Arm(dtype, kind)
     converted = ActionsView(arm, other)
     back = ActionsView(converted, kind)
@@ -75,12 +75,12 @@ def test_the_way_back_has_the_same_bits(dtype, kind, other, sign):
         actual = back.read("train", index)
         assert actual.steps.keys() == arm.read("train", index).steps.keys()
         assert bits(actual.steps["action"]) == bits(arm.actions[index])
-        [part] = [back.read("train", index, ["steps/action"], slice(7, 13)).steps["action"]]
-        assert bits(part) == bits(arm.actions[index, 7:13])
+        [segment] = [back.read("train", index, ["steps/action"], slice(7, 13)).steps["action"]]
+        assert bits(segment) == bits(arm.actions[index, 7:13])
 
 
 @pytest.mark.parametrize(
-    ("arm", "kind", "why"),
+    ("arm", "kind", "message"),
     [
         (Arm(np.float32), "velocity", "got 'velocity', expected one of delta, absolute"),
         (
@@ -104,8 +104,8 @@ def test_the_way_back_has_the_same_bits(dtype, kind, other, sign):
         (Arm(np.float32, names=["gripper"] * 4), "delta", "has only grippers"),
     ],
 )
-def test_what_is_not_known_is_refused(arm, kind, why):
-    with pytest.raises(ValueError, match=why):
+def test_actions_without_known_conversion_are_refused(arm, kind, message):
+    with pytest.raises(ValueError, match=message):
         ActionsView(arm, kind)
 
 
@@ -118,34 +118,34 @@ def test_a_state_that_is_not_finite_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("kind", "late", "why"),
+    ("kind", "delay", "message"),
     [
         ("delta", 0, r"\[0:6\]: declared as delta, but the values are absolute"),
         ("absolute", 1, "the state of a step is the result of its action"),
         ("absolute", 0, None),
     ],
 )
-def test_numbers_that_contradict_what_is_declared_are_refused(tmp_path, kind, late, why):
+def test_actions_that_contradict_their_declared_kind_are_refused(tmp_path, kind, delay, message):
     arm = audited_data.make_episodes("arm", 31, 12)
-    arm = [it.changed(state=it.state[late:], action=it.action[: len(it) - late]) for it in arm]
+    arm = [it.changed(state=it.state[delay:], action=it.action[: len(it) - delay]) for it in arm]
     audited_data.write(tmp_path / "arm", arm)
     names = [*"abcdef", "gripper"]
-    meaning = SetMeaning("action", kind, "rad", names)
-    meaning = meaning, SetMeaning("observation/state", unit="rad", names=names)
-    rlds.edit(tmp_path / "arm", *meaning, to=tmp_path / "made", to_format="tfds")
+    meanings = [SetMeaning("action", kind, "rad", names)]
+    meanings += [SetMeaning("observation/state", unit="rad", names=names)]
+    rlds.edit(tmp_path / "arm", *meanings, to=tmp_path / "made", to_format="tfds")
     edit = ActionAs("absolute" if kind == "delta" else "delta")
-    if why is None:
+    if message is None:
         rlds.edit(tmp_path / "made", edit)
         assert rlds.sources.open(tmp_path / "made").spec["steps"]["action"].kind == "delta"
         return
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match=message):
         rlds.edit(tmp_path / "made", edit)
 
 
-def test_a_conversion_there_and_back(tmp_path, capsys):
+def test_command_line_conversion_and_its_inverse_restore_steps(tmp_path, capsys):
     path = hostile_sources.written("lerobot", tmp_path)
-    unit = [SetMeaning("action", "absolute", "rad"), SetMeaning("observation.state", unit="rad")]
-    rlds.edit(path, *unit)
+    edits = [SetMeaning("action", "absolute", "rad"), SetMeaning("observation.state", unit="rad")]
+    rlds.edit(path, *edits)
     converted, back = str(tmp_path / "there"), str(tmp_path / "back")
     assert run(["convert", str(path), converted, "--to", "lerobot", "--action-as", "delta"]) == 0
     assert run(["convert", converted, back, "--to", "webdataset", "--action-as", "absolute"]) == 0
@@ -155,5 +155,5 @@ def test_a_conversion_there_and_back(tmp_path, capsys):
     operations = lineage_of(back)["operations"]
     assert operations[0] == {"do": "action_as", "kind": "absolute"}
     assert before.spec["steps"] == after.spec["steps"]
-    for one, two in zip(before, after, strict=True):
-        assert [*differences(one, two, {"key", "lerobot/row"})] == []
+    for old, new in zip(before, after, strict=True):
+        assert [*differences(old, new, {"key", "lerobot/row"})] == []

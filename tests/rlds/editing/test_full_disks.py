@@ -1,4 +1,4 @@
-"""Edits and labels on a disk that fills: whatever was accepted is there, and no process crashes."""
+"""Edits and labels on a disk that fills: accepted changes stay, and no process crashes."""
 
 import os
 import random
@@ -14,7 +14,7 @@ import rlds.labels
 import rlds.sources
 from rlds.sources.digests import digest_of
 
-# Goes on until the disk is full, and prints a line for each label or edit that was accepted.
+# Adds labels or edits until the disk is full, and prints a line for each accepted one.
 _SCRIPT = """
     import sys
     import rlds, rlds.labels
@@ -24,14 +24,14 @@ _SCRIPT = """
 
     def label():
         labels = rlds.labels.open(path)
-        for number in range(10_000):
-            labels.add("note", number % 4, "word " * 40 + str(number), by="ann", type="text")
-            print("label", number, flush=True)
+        for index in range(10_000):
+            labels.add("note", index % 4, "word " * 40 + str(index), by="ann", type="text")
+            print("label", index, flush=True)
 
     def edit():
-        for number in range(3):
-            rlds.edit(path, Set("seed", 100 + number))
-            print("edit", number, flush=True)
+        for index in range(3):
+            rlds.edit(path, Set("seed", 100 + index))
+            print("edit", index, flush=True)
 
     try:
         {act}()
@@ -44,7 +44,7 @@ _SCRIPT = """
 
 @pytest.fixture
 def disk(tmp_path):
-    """Mounts a file system of so many bytes."""
+    """Function that mounts a file system of a size in bytes."""
     folder = tmp_path / "disk"
     folder.mkdir()
 
@@ -65,7 +65,7 @@ def episodes_of(path):
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["tfds", "lerobot", "robomimic", "minari", "zarr", "envlogger"])
 @pytest.mark.parametrize("act", ["edit", "label"])
-def test_a_disk_that_fills(tmp_path, disk, monkeypatch, format, act):
+def test_full_disk_loses_no_accepted_change(tmp_path, disk, monkeypatch, format, act):
     monkeypatch.setenv("RLDS_CACHE_DIR", os.fspath(tmp_path / "disk" / "cache"))
     rng = random.Random(f"{format} {act}")
     raw = raw_npz.write_folder(
@@ -84,9 +84,9 @@ def test_a_disk_that_fills(tmp_path, disk, monkeypatch, format, act):
         shutil.copytree(output.parent, folder, dirs_exist_ok=True)
         before = episodes_of(path)
         command = [sys.executable, "-c", textwrap.dedent(_SCRIPT).format(act=act), os.fspath(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr[-3000:]
-        accepted = [line.split() for line in done.stdout.splitlines() if line != "full"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (result.returncode, result.stderr) == (0, ""), result.stderr[-3000:]
+        accepted = [line.split() for line in result.stdout.splitlines() if line != "full"]
         assert episodes_of(path) == before
         labels = [label for label in rlds.labels.open(path).rows() if label.layer == "note"]
         notes = [label.value.split()[-1] for label in labels]

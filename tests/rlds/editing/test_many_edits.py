@@ -24,21 +24,20 @@ def log(tmp_path):
     return path
 
 
-def test_very_many_edits_of_a_log(log):
-    """The lineage of earlier edits is bounded, and can be stored."""
+def test_lineage_of_many_edits_is_bounded_and_storable(log):
     from rlds.sources import lineage
 
-    text = None
+    history = None
     for index in range(120):
-        part = {"name": "log", "lineage": text}
-        text = lineage._without_oldest({"operations": [index], "from": [part]})
+        parent = {"name": "log", "lineage": history}
+        history = lineage._without_oldest({"operations": [index], "from": [parent]})
     path = log / ".rlds" / "lineage.json"
     path.parent.mkdir()
-    path.write_text(json.dumps(text))
+    path.write_text(json.dumps(history))
     rlds.edit(log, Set("note", "again"))
-    told, depth = rlds.editing.lineage_of(log), 0
-    while told["from"][0]["lineage"]:
-        told, depth = told["from"][0]["lineage"], depth + 1
+    ancestor, depth = rlds.editing.lineage_of(log), 0
+    while ancestor["from"][0]["lineage"]:
+        ancestor, depth = ancestor["from"][0]["lineage"], depth + 1
     assert 50 <= depth < 53
-    assert told["from"][0]["earlier_left_out"]
+    assert ancestor["from"][0]["earlier_left_out"]
     assert rlds.sources.open(log).metadata["lineage"]

@@ -19,8 +19,8 @@ from rlds.sources.episode_fields import as_converted
 from rlds_ecosystem.model.nests import leaves_at, nest
 
 
-def demonstrations(path, env_args=None, **attributes):
-    """A file of robomimic with two demonstrations, whose actions name their file."""
+def write_demonstrations(path, env_args=None, **attributes):
+    """Writes a robomimic file with two demonstrations; their actions depend on its name."""
     with h5py.File(path, "w") as file:
         data = file.create_group("data")
         data.attrs["total"] = 6
@@ -35,12 +35,12 @@ def demonstrations(path, env_args=None, **attributes):
             demo["rewards"], demo["dones"] = np.zeros(3), np.array([0, 0, 1])
 
 
-def environment(*, is_delta):
+def make_env_args(*, is_delta):
     controller = {"type": "OSC_POSE", "control_delta": is_delta}
     return {"env_name": "Lift", "type": 1, "env_kwargs": {"controller_configs": controller}}
 
 
-def stated(path):
+def read_attributes(path):
     with h5py.File(path) as file:
         return {
             name: json.loads(value) if name == "env_args" else value
@@ -48,10 +48,10 @@ def stated(path):
         }
 
 
-def test_what_gives_rows_their_meaning_is_equal_or_is_decided(tmp_path):
+def test_merge_of_different_env_args_needs_a_policy(tmp_path):
     a, b, output = (tmp_path / name for name in ("a.hdf5", "b.hdf5", "made.hdf5"))
-    demonstrations(a, environment(is_delta=True), date="monday", lab="x")
-    demonstrations(b, environment(is_delta=False), date="tuesday")
+    write_demonstrations(a, make_env_args(is_delta=True), date="monday", lab="x")
+    write_demonstrations(b, make_env_args(is_delta=False), date="tuesday")
     with pytest.raises(ValueError, match=r"control_delta: true in .*a.hdf5, false in .*b.hdf5"):
         editing.prepare_edit(a, [Merge([b])])
     plan = str(editing.prepare_edit(a, [Merge([b], metadata="first")]))
@@ -60,15 +60,15 @@ def test_what_gives_rows_their_meaning_is_equal_or_is_decided(tmp_path):
     assert "/date: " in plan
     assert f"attributes/lab: missing in {b}; used for all" in plan
     rlds.edit(a, Merge([b], metadata="first"), to=output)
-    assert stated(output)["env_args"] == environment(is_delta=True)
-    assert stated(output)["lab"] == "x"
-    assert "date" not in stated(output)
+    assert read_attributes(output)["env_args"] == make_env_args(is_delta=True)
+    assert read_attributes(output)["lab"] == "x"
+    assert "date" not in read_attributes(output)
     with pytest.raises(ValueError, match="metadata: got 'last', expected one of"):
         editing.prepare_edit(a, [Merge([b], metadata="last")])
 
 
 @pytest.mark.parametrize(
-    ("place", "values"),
+    ("path", "values"),
     [
         ("agibot/cameras", (["head"], ["head", "hand"])),
         ("aloha/options/instruction", ("fold", "pour")),
@@ -87,45 +87,45 @@ def test_what_gives_rows_their_meaning_is_equal_or_is_decided(tmp_path):
         ("tolerance", (float("nan"), -float("nan"))),
     ],
 )
-def test_two_ordinary_datasets_of_a_format_are_merged(place, values):
-    a, b = (nest({place.format(name): value}) for name, value in zip("ab", values))
+def test_merge_accepts_usual_differences_of_metadata(path, values):
+    a, b = (nest({path.format(name): value}) for name, value in zip("ab", values))
     merge_metadata({"a": a, "b": b}, "error")
     merge_metadata({"b": b, "a": a}, "error")
 
 
-def test_metadata_that_differs_is_kept_with_the_episodes(tmp_path):
+def test_policy_episodes_keeps_metadata_in_each_episode(tmp_path):
     a, b, output = (tmp_path / name for name in ("a.hdf5", "b.hdf5", "made.hdf5"))
-    demonstrations(a, environment(is_delta=True))
-    demonstrations(b, environment(is_delta=False))
+    write_demonstrations(a, make_env_args(is_delta=True))
+    write_demonstrations(b, make_env_args(is_delta=False))
     rlds.edit(a, Merge([b], metadata="episodes"), to=output)
     episodes = rlds.sources.open(output)
     actual = [json.loads(episode.metadata["dataset_metadata"]) for episode in episodes]
     texts = [
-        it["robomimic"]["files"][name]["attributes"]["env_args"]
-        for it, name in zip(actual, ("a.hdf5",) * 2 + ("b.hdf5",) * 2)
+        metadata["robomimic"]["files"][name]["attributes"]["env_args"]
+        for metadata, name in zip(actual, ("a.hdf5",) * 2 + ("b.hdf5",) * 2)
     ]
     deltas = [
         json.loads(text)["env_kwargs"]["controller_configs"]["control_delta"] for text in texts
     ]
     assert deltas == [True, True, False, False]
-    assert stated(output)["env_args"]["env_name"] == ""  # Of no environment is it said of all.
+    assert read_attributes(output)["env_args"]["env_name"] == ""  # The environments differ.
     assert "dataset_metadata" in str(editing.prepare_edit(a, [Merge([b], metadata="episodes")]))
     # A third dataset that agrees with the first does not hide that the second differs.
-    demonstrations(tmp_path / "c.hdf5", environment(is_delta=True))
+    write_demonstrations(tmp_path / "c.hdf5", make_env_args(is_delta=True))
     for policy, kind in (("episodes", ""), ("first", "delta")):
         merge = Merge([b, tmp_path / "c.hdf5"], metadata=policy)
         assert editing.prepare_edit(a, [merge]).view.fields.steps["action"].kind == kind
 
 
-def test_files_that_were_opened_together_do_not_get_one_environment(tmp_path):
+def test_export_of_files_with_different_env_args_needs_env_args(tmp_path):
     (tmp_path / "all").mkdir()
     for name, is_delta in (("a", True), ("b", False)):
-        demonstrations(tmp_path / f"all/{name}.hdf5", environment(is_delta=is_delta))
+        write_demonstrations(tmp_path / f"all/{name}.hdf5", make_env_args(is_delta=is_delta))
     with pytest.raises(ValueError, match=r"2 different env_args, .* Pass env_args="):
         rlds.sources.export(tmp_path / "all", "robomimic", tmp_path / "made.hdf5")
-    given = environment(is_delta=True)
-    rlds.sources.export(tmp_path / "all", "robomimic", tmp_path / "made.hdf5", env_args=given)
-    assert stated(tmp_path / "made.hdf5")["env_args"] == given
+    env_args = make_env_args(is_delta=True)
+    rlds.sources.export(tmp_path / "all", "robomimic", tmp_path / "made.hdf5", env_args=env_args)
+    assert read_attributes(tmp_path / "made.hdf5")["env_args"] == env_args
 
 
 def quality(episode):
@@ -139,15 +139,15 @@ def half(episode):
 @pytest.mark.parametrize(
     "name", ["aloha", "d4rl", "lerobot_2", "maniskill", "minari_hdf5", "robomimic_all", "zarr"]
 )
-def test_a_change_of_fields_keeps_what_is_stated_of_all_others(name, tmp_path):
+def test_field_changes_keep_metadata_of_other_fields(name, tmp_path):
     path = hostile_sources.written(name, tmp_path)
     options = hostile_sources.OPTIONS.get(name, {})
     before = rlds.sources.open(path, "all", **options)
-    of_field = [p for p, _ in leaves_at(before.spec["steps"], None) if p.startswith("observation")]
+    paths = [p for p, _ in leaves_at(before.spec["steps"], None) if p.startswith("observation")]
     operations = [Add("steps/extra", half), Add("quality", quality)]
-    operations += [Rename(of_field[0], f"{of_field[0]}_2")] * (len(of_field) > 1)
+    operations += [Rename(paths[0], f"{paths[0]}_2")] * (len(paths) > 1)
     stored = dict(leaves_at(before.metadata, None))
-    about = as_converted(before[0]).metadata
+    metadata = as_converted(before[0]).metadata
     rlds.edit(path, *operations, options=options, target_options=options_for(before.format, before))
     after = rlds.sources.open(path, "all")
     actual = dict(leaves_at(after.metadata, None))
@@ -155,36 +155,36 @@ def test_a_change_of_fields_keeps_what_is_stated_of_all_others(name, tmp_path):
     assert {
         key for key in changed if "space" not in key and not key.startswith("lerobot/")
     } == set()
-    last = of_field[0].removeprefix("observation/").replace("/", ".")
-    gone = {key for key in stored.keys() - actual.keys() if last not in key}
-    assert gone == set()
-    assert as_converted(after[0]).metadata.keys() >= about.keys()
+    leaf_name = paths[0].removeprefix("observation/").replace("/", ".")
+    lost = {key for key in stored.keys() - actual.keys() if leaf_name not in key}
+    assert lost == set()
+    assert as_converted(after[0]).metadata.keys() >= metadata.keys()
 
 
-def test_what_robomimic_needs_to_play_demonstrations_stays(tmp_path):
+def test_edits_keep_attributes_that_robomimic_replays(tmp_path):
     path = tmp_path / "a.hdf5"
-    demonstrations(path, environment(is_delta=True))
+    write_demonstrations(path, make_env_args(is_delta=True))
     changes = [Rename("observation/eef", "observation/hand"), Add("quality", quality)]
     rlds.edit(path, *changes, Drop("observation/gripper"), Add("steps/observation/extra", half))
     with h5py.File(path) as file:
-        assert json.loads(file["data"].attrs["env_args"]) == environment(is_delta=True)
+        assert json.loads(file["data"].attrs["env_args"]) == make_env_args(is_delta=True)
         assert {demo.attrs["model_file"] for demo in file["data"].values()} == {"<mujoco/>"}
         assert set(file["data/demo_0/obs"]) == {"hand", "extra"}
 
 
-def test_what_minari_states_of_an_environment_stays(tmp_path, monkeypatch):
-    """Minari itself reads the spaces, the environment and the author again."""
+def test_edits_keep_environment_and_author_of_minari(tmp_path, monkeypatch):
+    """Minari itself reads the spaces, the environment and the author."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    environment = gymnasium.make("CartPole-v1")
+    cart = gymnasium.make("CartPole-v1")
     rewards = {"rewards": [1.0, 1.0], "terminations": [False, True], "truncations": [False, False]}
-    seen = np.zeros((3, 4), np.float32)
+    observations = np.zeros((3, 4), np.float32)
     buffer = EpisodeBuffer(
-        observations=list(seen), actions=[0, 1], infos={"x": [0, 1, 2]}, **rewards
+        observations=list(observations), actions=[0, 1], infos={"x": [0, 1, 2]}, **rewards
     )
-    told = {"author": "a", "author_email": "a@b.org", "code_permalink": "https://c.org"}
-    told |= {"algorithm_name": "d", "description": "Poles.", "requirements": []}
+    details = {"author": "a", "author_email": "a@b.org", "code_permalink": "https://c.org"}
+    details |= {"algorithm_name": "d", "description": "Poles.", "requirements": []}
     output = minari.create_dataset_from_buffers(
-        "cart/test-v0", [buffer], environment, eval_env=environment, **told
+        "cart/test-v0", [buffer], cart, eval_env=cart, **details
     )
     before, spaces = output.spec.env_spec, (output.observation_space, output.action_space)
     path = tmp_path / "cart/test-v0"
@@ -195,6 +195,6 @@ def test_what_minari_states_of_an_environment_stays(tmp_path, monkeypatch):
         after = minari.MinariDataset(path / "data")
         assert (after.observation_space, after.action_space) == spaces
         assert after.spec.env_spec == before
-        stated = json.loads((path / "data/metadata.json").read_text())
-        assert stated["author"] == ["a"]
-        assert stated["code_permalink"] == told["code_permalink"]
+        metadata = json.loads((path / "data/metadata.json").read_text())
+        assert metadata["author"] == ["a"]
+        assert metadata["code_permalink"] == details["code_permalink"]

@@ -36,80 +36,80 @@ FORMATS = (
 )
 
 
-def written(name, folder):
+def write(name, folder):
     """Writes a dataset of several episodes; returns its path."""
-    if name == "mcap":  # What is written for others has one episode.
-        return folder / export(written("webdataset", folder / "raw"), "mcap", folder / "a").path
+    if name == "mcap":  # The hostile source has only one episode.
+        return folder / export(write("webdataset", folder / "raw"), "mcap", folder / "a").path
     return hostile_sources.written(name, folder)
 
 
 class Reader:
-    """Reads a dataset as it was when it was opened, and remembers it."""
+    """Reader of the episodes and batches of an opened dataset."""
 
     def __init__(self, path):
         self.episodes = rlds.sources.open(path, "all")
-        self.numbers = range(len(self.episodes))
+        self.indices = range(len(self.episodes))
         table = rlds.feeds.open(self.episodes)
         names = [name for name, field in table.fields.items() if not field.is_text]
         table = rlds.feeds.open(self.episodes, fields=names)
-        self.size = table.num_steps
-        self.whole = table.steps()
+        self.num_steps = table.num_steps
+        self.steps = table.steps()
 
-    def episode(self, number):
-        return digest_of(self.episodes[number].steps)
+    def read_episode(self, index):
+        return digest_of(self.episodes[index].steps)
 
-    def batch(self, numbers):
-        return {path: np.array(v) for path, v in named_leaves(self.whole.batch(numbers))}
+    def read_batch(self, indices):
+        return {path: np.array(v) for path, v in named_leaves(self.steps.batch(indices))}
 
 
-def outcome(read, *arguments):
-    """The result of a read; None if the dataset was changed."""
+def read_unless_changed(read, *arguments):
+    """Returns the result of a read, or None if the dataset has changed."""
     try:
         return read(*arguments)
     except rlds.sources.SourceChangedError:
         return None
 
 
-def check_old(before, found):
-    if found is None or isinstance(before, bytes):
-        assert found in (None, before)
+def check_unchanged(before, actual):
+    if actual is None or isinstance(before, bytes):
+        assert actual in (None, before)
         return
-    assert found.keys() == before.keys()
+    assert actual.keys() == before.keys()
     for path, column in before.items():
-        np.testing.assert_array_equal(found[path], column, path)
+        np.testing.assert_array_equal(actual[path], column, path)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_old_data_or_an_error(name, tmp_path, monkeypatch):
+def test_reader_opened_before_an_edit_reads_old_data_or_fails(name, tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    path = written(name, tmp_path)
+    path = write(name, tmp_path)
     witness = Reader(path)
     target_options = options_for(witness.episodes.format, witness.episodes)
-    episodes = [witness.episode(index) for index in witness.numbers]
-    halves = np.array_split(np.arange(witness.size)[::-1], 2)
-    batches = [witness.batch(half) for half in halves]
-    untouched, begun = Reader(path), Reader(path)
-    begun.episode(0)
-    begun.batch(halves[0][:1])
-    copy = pickle.dumps(untouched.episodes)
+    episodes = [witness.read_episode(index) for index in witness.indices]
+    halves = np.array_split(np.arange(witness.num_steps)[::-1], 2)
+    batches = [witness.read_batch(half) for half in halves]
+    unused_reader, started_reader = Reader(path), Reader(path)
+    started_reader.read_episode(0)
+    started_reader.read_batch(halves[0][:1])
+    pickled = pickle.dumps(unused_reader.episodes)
     for operation in (
         Delete(episodes=[0]),
         Trim(0, 2, where="steps > 2"),
         Describe("license", "MIT"),
     ):
         rlds.edit(path, operation, target_options=target_options)
-        opened = outcome(lambda: rlds.feeds.open(pickle.loads(copy)).num_steps)
-        assert opened in (None, witness.size)
-        for reader in (untouched, begun, witness):
-            for index in reader.numbers:
-                check_old(episodes[index], outcome(reader.episode, index))
+        num_steps = read_unless_changed(lambda: rlds.feeds.open(pickle.loads(pickled)).num_steps)
+        assert num_steps in (None, witness.num_steps)
+        for reader in (unused_reader, started_reader, witness):
+            for index in reader.indices:
+                check_unchanged(episodes[index], read_unless_changed(reader.read_episode, index))
             for half, before in zip(halves, batches):
-                check_old(before, outcome(reader.batch, half))
+                check_unchanged(before, read_unless_changed(reader.read_batch, half))
     assert len(rlds.sources.open(path, "all")) == len(episodes) - 1
 
 
-def is_refused(path):
-    """Whether an edit is refused because somebody writes to the dataset."""
+def is_edit_refused(path):
+    """Returns whether an edit is refused because the dataset is being written."""
     try:
         rlds.edit(path, Describe("license", "MIT"))
     except StorageError as error:
@@ -124,17 +124,17 @@ def record(env, episodes):
             timestep = env.step(index % 3)
 
 
-def test_a_log_with_an_open_recorder(tmp_path):
+def test_edit_is_refused_while_a_recorder_is_open(tmp_path):
     log = tmp_path / "log"
     with envlogger.EnvLogger(Catch(), data_directory=log) as env:
         record(env, 3)
         env.flush()
-        assert is_refused(log)
+        assert is_edit_refused(log)
         with envlogger.EnvLogger(Catch(), data_directory=log) as other:
             record(other, 1)
-        assert is_refused(log)
+        assert is_edit_refused(log)
         record(env, 3)
-    assert not is_refused(log)
+    assert not is_edit_refused(log)
     rlds.edit(log, Delete(episodes=[0]))
     assert len(rlds.sources.open(log)) == 6
 
@@ -154,18 +154,18 @@ sys.stdin.read()
 """
 
 
-def test_a_recorder_of_another_process_that_is_killed(tmp_path):
+def test_edit_is_refused_until_recording_process_ends(tmp_path):
     log = tmp_path / "log"
     command = [sys.executable, "-c", _RECORD, os.fspath(log)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"\n"
-        assert is_refused(log)
+        assert is_edit_refused(log)
         process.kill()
-    assert not is_refused(log)
+    assert not is_edit_refused(log)
 
 
-def test_an_open_recorder_of_streams(tmp_path):
-    bag = export(written("webdataset", tmp_path / "raw"), "mcap", tmp_path / "bag").path
+def test_replacement_is_refused_while_a_stream_recorder_is_open(tmp_path):
+    bag = export(write("webdataset", tmp_path / "raw"), "mcap", tmp_path / "bag").path
     with envlogger.StreamRecorder(bag) as recorder:
         recorder.push("joints", 1, np.zeros(3))
         with pytest.raises(StorageError, match="is being written"), replaced(bag):
@@ -175,33 +175,33 @@ def test_an_open_recorder_of_streams(tmp_path):
         shutil.copytree(bag, draft)
 
 
-def test_an_open_writer_of_a_dataset(tmp_path):
-    path = export(written("webdataset", tmp_path / "raw"), "tfds", tmp_path / "data").path
+def test_edit_is_refused_while_a_writer_is_open(tmp_path):
+    path = export(write("webdataset", tmp_path / "raw"), "tfds", tmp_path / "data").path
     from tfds_files import open_folder
 
     folder = open_folder(path)
     draft = tmp_path / "data" / f".{folder.name}-train.tfrecord-draft-1"
     draft.write_bytes(b"")
     descriptor = try_to_lock(draft)
-    assert is_refused(path)
+    assert is_edit_refused(path)
     os.close(descriptor)
-    assert not is_refused(path)
+    assert not is_edit_refused(path)
 
 
 def test_a_second_editor_is_refused(tmp_path):
-    """The second one is told, whether the first one has begun or is done."""
-    path = written("webdataset", tmp_path / "data")
-    begun, go_on = threading.Event(), threading.Event()
+    """The second edit is refused if the first one is running or done."""
+    path = write("webdataset", tmp_path / "data")
+    started, go_on = threading.Event(), threading.Event()
 
     def slow(episode):
-        if (tmp_path / ".data.draft").exists():  # It was called before, to know the field.
-            begun.set()
+        if (tmp_path / ".data.draft").exists():  # The first call only determines the field.
+            started.set()
             go_on.wait(60)
         return 1
 
     with ThreadPoolExecutor() as pool:
         first = pool.submit(rlds.edit, path, Add("slow", slow))
-        assert begun.wait(60)
+        assert started.wait(60)
         with pytest.raises(FileExistsError, match=r"another process .* is writing it"):
             rlds.edit(path, Delete(episodes=[0]))
         go_on.set()
@@ -224,19 +224,19 @@ _LABEL = """
 import sys
 import rlds.labels
 from rlds.sources import SourceChangedError
-labels, number = rlds.labels.open(sys.argv[1]), 0
-while number < int(sys.argv[2]):
+labels, index = rlds.labels.open(sys.argv[1]), 0
+while index < int(sys.argv[2]):
     try:
-        labels.add("quality", 0, float(number), by="ada")
-        print(number, flush=True)
-        number += 1
+        labels.add("quality", 0, float(index), by="ada")
+        print(index, flush=True)
+        index += 1
     except SourceChangedError:
         labels = rlds.labels.open(sys.argv[1])
 """
 
 
-def test_labels_that_are_added_during_edits(tmp_path):
-    path = written("webdataset", tmp_path)
+def test_labels_added_during_edits_are_kept(tmp_path):
+    path = write("webdataset", tmp_path)
     rlds.labels.open(path).digest(0)  # Makes the table.
     command = [sys.executable, "-c", _LABEL, os.fspath(path), "80"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:

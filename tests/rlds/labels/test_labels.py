@@ -39,12 +39,12 @@ def dataset(tmp_path):
     return folder
 
 
-def contents(folder):
+def read_files(folder):
     files = [path for path in folder.rglob("*") if path.is_file() and ".rlds" not in path.parts]
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
-def labelled_dataset(folder):
+def add_labels(folder):
     labels = rlds.labels.open(folder)
     labels.add("quality", 0, "good", by="ann")
     labels.add("quality", 0, "good", by="bob")
@@ -55,9 +55,9 @@ def labelled_dataset(folder):
     return labels
 
 
-def test_the_last_row_holds_and_no_byte_of_the_data_changes(dataset):
-    before = contents(dataset)
-    labels = labelled_dataset(dataset)
+def test_latest_label_applies_and_data_stays_unchanged(dataset):
+    before = read_files(dataset)
+    labels = add_labels(dataset)
     assert labels.layers() == {"quality": "choice", "score": "number", "slip": "flag"}
     labels.add("quality", 1, "good", by="bob")
     assert [(row.annotator, row.value) for row in labels.of_episode(1)] == [
@@ -68,16 +68,16 @@ def test_the_last_row_holds_and_no_byte_of_the_data_changes(dataset):
     again = rlds.labels.open(dataset)
     assert [(row.annotator, row.value) for row in again.of_episode(1)] == [("bob", "good")]
     labels.add("quality", 1, "poor", by="ann")
-    assert {row.value for row in again.of_episode(1)} == {"good", "poor"}  # Seen at once.
+    assert {row.value for row in again.of_episode(1)} == {"good", "poor"}  # Seen without reopening.
     lines = (dataset / ".rlds" / "labels" / "quality.jsonl").read_text().splitlines()
     assert len(lines) == 7
     assert json.loads(lines[5])["retracts"] == json.loads(lines[2])["id"]
-    assert contents(dataset) == before
+    assert read_files(dataset) == before
     assert len(rlds.sources.open(dataset)) == 5
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "error", "what"),
+    ("arguments", "options", "error", "message"),
     [
         (("quality", 0, True), {}, ValueError, "value: got True, expected a choice"),
         (("Quality", 0, "good"), {}, ValueError, "layer: got 'Quality'"),
@@ -90,23 +90,23 @@ def test_the_last_row_holds_and_no_byte_of_the_data_changes(dataset):
         (("score", 0, float("nan")), {}, ValueError, "value: got nan"),
     ],
 )
-def test_wrong_labels_are_refused(dataset, arguments, options, error, what):
-    labels = labelled_dataset(dataset)
+def test_invalid_labels_are_refused(dataset, arguments, options, error, message):
+    labels = add_labels(dataset)
     before = list(labels)
-    with pytest.raises(error, match=what):
+    with pytest.raises(error, match=message):
         labels.add(*arguments, by="ann", **options)
     with pytest.raises(KeyError, match="no label slip 0:2 by ann"):
         labels.retract("slip", 2, 0, 2, by="ann")
     assert list(labels) == before
 
 
-def test_queries_see_labels_as_they_are_and_read_no_episode_again(dataset):
+def test_queries_use_current_labels_without_reading_episodes_again(dataset):
     episodes = rlds.sources.open(dataset)
     table = episodes.table()
     with pytest.raises(ValueError, match="label"):
         table.where("label.quality = 'good'")
     modified = (dataset / ".rlds" / "episodes-train.parquet").stat().st_mtime_ns
-    labels = labelled_dataset(dataset)
+    labels = add_labels(dataset)
 
     def where(condition):
         return table.where(condition).tolist()
@@ -130,7 +130,7 @@ def test_queries_see_labels_as_they_are_and_read_no_episode_again(dataset):
 
 @pytest.mark.parametrize(("format", "name"), [("zarr", "made"), ("robomimic", "made.hdf5")])
 def test_labels_survive_edits_merges_and_conversions(dataset, tmp_path, format, name):
-    before = [(row.layer, row.value, row.id) for row in labelled_dataset(dataset)]
+    before = [(row.layer, row.value, row.id) for row in add_labels(dataset)]
     other = tmp_path / "other.npz"
     np.savez(other, observation=np.ones((4, 2)), action=np.ones((4, 1)), reward=np.ones(4, "f4"))
     rlds.labels.open(other).add("quality", 0, "fair", by="ann")
@@ -148,7 +148,7 @@ def test_labels_survive_edits_merges_and_conversions(dataset, tmp_path, format, 
     assert len(list(labels)) == len(before) + 1
 
 
-def places(labels):
+def values_by_episode(labels):
     return [
         [
             (row.layer, row.value, row.begin, row.end, row.annotator)
@@ -159,9 +159,9 @@ def places(labels):
 
 
 @pytest.mark.parametrize(("format", "name"), [("zarr", "made"), ("robomimic", "made.hdf5")])
-def test_labels_of_a_changed_episode_are_those_of_the_new_one(dataset, tmp_path, format, name):
+def test_labels_are_carried_to_changed_episodes(dataset, tmp_path, format, name):
     np.savez(dataset / "5.npz", **np.load(dataset / "2.npz"))  # The same steps twice.
-    labels = labelled_dataset(dataset)
+    labels = add_labels(dataset)
     labels.add("slip", 2, True, 0, 2, by="bob")
     labels.add("slip", 2, True, 4, 5, by="bob")
     labels.add("score", 3, 1, by="ann")
@@ -169,12 +169,12 @@ def test_labels_of_a_changed_episode_are_those_of_the_new_one(dataset, tmp_path,
     labels.add("score", 3, 2, by="bob")
     rlds.sources.export(dataset, format, tmp_path / name)
     output = rlds.labels.open(tmp_path / name)
-    before = places(labels)
-    assert places(output) == before
+    before = values_by_episode(labels)
+    assert values_by_episode(output) == before
     assert before[2] == before[5]
     rlds.edit(tmp_path / name, editing.Trim(2, 4, where="index in (2, 3)"))
     output = rlds.labels.open(tmp_path / name)
-    after = places(output)
+    after = values_by_episode(output)
     assert after[:2] + after[4:] == before[:2] + before[4:]
     assert after[2] == [("score", 4.0, None, None, "ann"), ("slip", True, 0, 1, "ann")]
     assert after[3] == [("score", 2.0, None, None, "bob")]
@@ -184,12 +184,12 @@ def test_labels_of_a_changed_episode_are_those_of_the_new_one(dataset, tmp_path,
     for target in (again, tmp_path / f"third-{name}"):
         rename = editing.Rename("observation", "state"), editing.Keep("index in (1, 2, 3)")
         rlds.edit(tmp_path / name, *rename, to=target, allow_loss=True)
-        assert places(rlds.labels.open(target)) == after[1:4]
+        assert values_by_episode(rlds.labels.open(target)) == after[1:4]
     ids = [[row.id for row in rlds.labels.open(path)] for path in (again, target)]
-    assert ids[0] == ids[1]  # Merged, they are there once.
+    assert ids[0] == ids[1]  # A merge keeps each label once.
 
 
-def test_only_what_has_labels_and_changes_is_read_for_them(tmp_path, monkeypatch):
+def test_only_changed_episodes_with_labels_are_read_to_carry_labels(tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()
     images = np.random.default_rng(0).integers(0, 255, (2, 4, 8, 8, 3), np.uint8)
@@ -202,21 +202,21 @@ def test_only_what_has_labels_and_changes_is_read_for_them(tmp_path, monkeypatch
     labels.add("slip", 1, True, 1, 3, by="ann")
     rlds.sources.export(folder, "tfds", tmp_path / "made")  # As PNG.
     output = rlds.labels.open(tmp_path / "made")
-    assert places(output) == places(labels)
+    assert values_by_episode(output) == values_by_episode(labels)
     assert output.digests[1] != labels.digests[1]
-    read: list[object] = []  # What is copied as it is stored is not read for its labels.
-    monkeypatch.setattr(label_copying, "digest_of", read.append)
+    digested: list[object] = []  # Episodes copied as stored are not read for labels.
+    monkeypatch.setattr(label_copying, "digest_of", digested.append)
     rlds.edit(tmp_path / "made", editing.Delete(episodes=[0]))
-    assert places(rlds.labels.open(tmp_path / "made")) == places(labels)[1:]
-    assert read == []
+    assert values_by_episode(rlds.labels.open(tmp_path / "made")) == values_by_episode(labels)[1:]
+    assert digested == []
 
 
-def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
-    labels = labelled_dataset(dataset)
+def test_declared_layers_stay_with_the_data(dataset, tmp_path):
+    labels = add_labels(dataset)
     assert not labels.declared_layers()
-    text = {layer.name: (layer.type, layer.choices, layer.whole) for layer in labels.all_layers()}
-    assert text["quality"] == ("choice", ("good", "bad"), True)
-    assert text["slip"] == ("flag", (), False)
+    layers = {layer.name: (layer.type, layer.choices, layer.whole) for layer in labels.all_layers()}
+    assert layers["quality"] == ("choice", ("good", "bad"), True)
+    assert layers["slip"] == ("flag", (), False)
     phase = Layer(name="phase", type="choice", choices=("reach", "grasp"), keys=("KeyR", "KeyG"))
     labels.declare(phase)
     labels.declare(Layer(name="quality", type="choice", choices=("good", "bad", "odd"), doc="How?"))
@@ -228,14 +228,14 @@ def test_layers_are_declared_and_stay_with_the_data(dataset, tmp_path):
         labels.declare(Layer(name="quality", type="text"))
     with pytest.raises(ValueError, match="has the type choice"):
         labels.add("phase", 0, 1.0, type="number", by="ann")
-    for wrong in (
+    for arguments in (
         {"name": "Phase", "type": "flag"},
         {"name": "phase", "type": "colour"},
         {"name": "phase", "type": "flag", "choices": ("a",)},
         {"name": "phase", "type": "choice", "choices": ("a", "a")},
     ):
         with pytest.raises(ValueError, match=r"got .*, expected"):
-            Layer(**wrong)
+            Layer(**arguments)
     rlds.sources.export(rlds.sources.open(dataset), "zarr", tmp_path / "copy")
     assert rlds.labels.open(tmp_path / "copy").declared_layers() == labels.declared_layers()
     labels.add("quality", 0, "bad", by="ann")
@@ -259,8 +259,8 @@ def test_an_episode_is_labelled_without_a_table(dataset):
         labels.add("quality", 5, "good", by="ann")
 
 
-def test_labels_are_fields(dataset):
-    labels = labelled_dataset(dataset)
+def test_labels_are_readable_as_fields(dataset):
+    labels = add_labels(dataset)
     labels.add("slip", 2, True, 2, 4, by="bob")
     labels.add("slip", 2, False, 0, 1, by="bob")
     labels.add("phase", 2, "reach", 0, 2, by="ann")
@@ -270,15 +270,15 @@ def test_labels_are_fields(dataset):
         "quality": "",
         "score": 4.0,
     }
-    assert episodes[1].metadata["label"]["quality"] == ""  # They disagree.
+    assert episodes[1].metadata["label"]["quality"] == ""  # The annotators disagree.
     assert episodes[0].metadata["label"]["quality"] == "good"
     assert np.isnan(episodes[0].metadata["label"]["score"])
     columns = episodes.columns(2, ["label"])["label"]
     assert columns["slip"].tolist() == [False, True, True, True, False]
     assert columns["slip_known"].tolist() == [True, True, True, True, False]
     assert columns["phase"].tolist() == ["reach", "reach", "", "", ""]
-    part = episodes.columns(2, ["label/slip"], start=1, stop=3)
-    assert part["label"]["slip"].tolist() == [True, True]
+    segment = episodes.columns(2, ["label/slip"], start=1, stop=3)
+    assert segment["label"]["slip"].tolist() == [True, True]
     assert episodes.columns(0, ["label"])["label"]["slip_known"].tolist() == [False] * 3
     labels.add("slip", 2, False, 2, 3, by="bob")
     changed = rlds.labels.labelled(rlds.sources.open(dataset).select([2]), ["slip"])
@@ -290,18 +290,18 @@ def test_labels_are_fields(dataset):
         rlds.labels.labelled(episodes, ["slipp"])
 
 
-def test_labels_of_a_file_and_of_a_folder_that_cannot_be_written(dataset, tmp_path):
+def test_labels_of_a_file_or_unwritable_folder_are_in_the_cache(dataset, tmp_path):
     file = dataset / "0.npz"
     rlds.labels.open(file).add("quality", 0, "good", by="ann")
     assert not (dataset / ".rlds").exists()
     assert list((tmp_path / "cache" / "labels").rglob("quality.jsonl"))
     assert rlds.sources.open(file, where="label.quality = 'good'")
     (dataset / ".rlds").write_text("no folder")
-    labelled_dataset(dataset)
+    add_labels(dataset)
     assert [row.value for row in rlds.labels.open(dataset).of_episode(0)] == ["good", "good"]
 
 
-def test_labels_of_a_dataset_whose_episodes_are_in_one_file_are_beside_it(tmp_path):
+def test_labels_of_a_dataset_with_one_data_file_are_in_its_folder(tmp_path):
     folder = tmp_path / "tiny"
     tiny_datasets.write_dataset(folder, [tiny_datasets.episode(length) for length in (3, 4)])
     rlds.labels.open(folder).add("quality", 1, "good", by="ann")
@@ -312,8 +312,8 @@ def test_labels_of_a_dataset_whose_episodes_are_in_one_file_are_beside_it(tmp_pa
     assert [row.value for row in rlds.labels.open(chosen).of_episode(0)] == ["good"]
 
 
-def test_a_torn_line_is_passed_over_and_a_damaged_one_is_named(dataset):
-    labels = labelled_dataset(dataset)
+def test_torn_line_is_skipped_and_damaged_line_is_named(dataset):
+    labels = add_labels(dataset)
     file = dataset / ".rlds" / "labels" / "quality.jsonl"
     full = file.read_bytes()
     for size in (1, 40, len(full.splitlines()[0])):
@@ -333,10 +333,10 @@ def test_a_torn_line_is_passed_over_and_a_damaged_one_is_named(dataset):
     [b"{}", b"[1]", b"\x00\xff", b"[" * 100_000, b'{"layer": "quality", "type": "colour"}'],
     ids=["empty", "list", "bytes", "deep", "type"],
 )
-def test_a_damaged_line_stops_what_needs_it_alone(dataset, tmp_path, damaged):
+def test_damaged_line_stops_only_operations_that_read_it(dataset, tmp_path, damaged):
     path = tmp_path / "data.zarr"
     rlds.sources.export(dataset, "zarr", path)
-    labels = labelled_dataset(path)
+    labels = add_labels(path)
     file = path / ".rlds" / "labels" / "quality.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:2], damaged + b"\n", *lines[2:]]))
@@ -353,7 +353,7 @@ def test_a_damaged_line_stops_what_needs_it_alone(dataset, tmp_path, damaged):
     labels.add("slip", 3, True, by="ann")  # Of another layer.
     rlds.edit(path, editing.Delete(where="steps = 7"))
     assert file.read_bytes() == content
-    with pytest.raises(SourceError, match=error):  # Trimmed episodes get rows of their own.
+    with pytest.raises(SourceError, match=error):  # Trimmed episodes get new rows.
         rlds.edit(path, editing.Trim(begin=1))
     assert file.read_bytes() == content
     file.write_bytes(b"".join(lines))
@@ -371,37 +371,37 @@ def test_minari_datasets_with_labels_are_edited_in_place(tmp_path):
 
 @pytest.mark.parametrize("is_labelled", [False, True])
 @pytest.mark.parametrize("format", ["minari", "robomimic", "zarr"])
-def test_edits_that_meet_new_labels_change_nothing(tmp_path, monkeypatch, format, is_labelled):
+def test_edit_fails_if_labels_are_added_meanwhile(tmp_path, monkeypatch, format, is_labelled):
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
     raw = raw_npz.write_folder(
         tmp_path / "raw", {"a.npz": raw_npz.episode(5), "b.npz": raw_npz.episode(4)}
     )
     path = tmp_path / {"minari": "arm-v0", "robomimic": "arm.hdf5", "zarr": "arm.zarr"}[format]
     rlds.sources.export(raw, format, path, allow_loss=True)
-    labels, new = rlds.labels.open(path), []
+    labels, new_labels = rlds.labels.open(path), []
     if is_labelled:
         labels.add("quality", 0, "good", by="ann")
 
     def add(episode):
-        if (tmp_path / f".{path.name}.draft").exists() and not new:
-            new.append(labels.add("slip", 1, True, by="bob"))
+        if (tmp_path / f".{path.name}.draft").exists() and not new_labels:
+            new_labels.append(labels.add("slip", 1, True, by="bob"))
         return 1
 
     with pytest.raises(StorageError, match="changed while"):
         rlds.edit(path, editing.Add("speed", add))
-    assert rlds.labels.open(path).of_episode(1) == new
+    assert rlds.labels.open(path).of_episode(1) == new_labels
     link = tmp_path / "links" / path.name
     link.parent.mkdir()
     link.symlink_to(path)
     rlds.edit(link, editing.Add("speed", add))
-    with pytest.raises(SourceError, match="open it again"):  # They name episodes that were there.
+    with pytest.raises(SourceError, match="open it again"):  # The labels name the old episodes.
         labels.add("slip", 0, True, by="bob")
     actual = [rlds.labels.open(path).of_episode(index) for index in range(2)]
     assert [[row.layer for row in rows] for rows in actual] == [["quality"] * is_labelled, ["slip"]]
 
 
-def test_lines_of_newer_releases_and_other_tools(dataset):
-    labels = labelled_dataset(dataset)
+def test_unknown_keys_of_newer_releases_are_kept(dataset):
+    labels = add_labels(dataset)
     score = dataset / ".rlds" / "labels" / "score.jsonl"
     row = json.loads(score.read_text())
     newer = {**row, "value": 3, "id": "a" * 32, "certainty": {"low": 1}, "annotator": "bob"}
@@ -417,8 +417,8 @@ def test_lines_of_newer_releases_and_other_tools(dataset):
     assert json.loads(layers.read_text())[0]["colour"] == "red"
 
 
-def test_what_cannot_be_read_again_is_refused(dataset):
-    labels = labelled_dataset(dataset)
+def test_label_with_invalid_unicode_is_refused(dataset):
+    labels = add_labels(dataset)
     before = labels.rows()
     with pytest.raises(ValueError, match="surrogates not allowed"):
         labels.add("note", 0, "\ud800", by="ann")
@@ -426,7 +426,7 @@ def test_what_cannot_be_read_again_is_refused(dataset):
 
 
 def test_a_full_disk_adds_no_label(dataset):
-    labels = labelled_dataset(dataset)
+    labels = add_labels(dataset)
     before = labels.rows()
     add = (
         "import resource, signal, sys, rlds.labels\n"
@@ -462,17 +462,17 @@ SUFFIXES = [".csv", ".jsonl", ".parquet", ".json"]
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_label_files_keep_every_label(dataset, tmp_path, suffix):
-    labels = labelled_dataset(dataset)
+    labels = add_labels(dataset)
     labels.add("note", 3, 'à "quoted",\nlong one', 0, 4, by="b", type="text")
     labels.add("note", 4, "true", by="b")
     labels.add("note", 4, "", by="c")
     labels.add("ok", 0, False, by="b")
     labels.add("quality", 0, "fair", by="bob")
-    before = places(labels)
+    before = values_by_episode(labels)
     file = tmp_path / f"labels{suffix}"
     assert rlds.labels.write(labels, file) == sum(map(len, before))
-    assert rlds.labels.read(file, labels) == []  # They are there.
-    # In a copy that has lost its labels; and where a field has another name, found by the keys.
+    assert rlds.labels.read(file, labels) == []  # The labels exist already.
+    # A copy without labels, and one with a renamed field, whose episodes are matched by key.
     renamed = tmp_path / "renamed"
     rlds.edit(dataset, editing.Rename("observation", "state"), to=renamed, to_format="zarr")
     copy = shutil.copytree(dataset, tmp_path / "copy", ignore=lambda *_: [".rlds"])
@@ -481,11 +481,11 @@ def test_label_files_keep_every_label(dataset, tmp_path, suffix):
         other = rlds.labels.open(folder)
         actual = rlds.labels.read(file, other)
         other.add_rows(actual)
-        assert [sorted(of) for of in places(other)] == [sorted(of) for of in before]
+        assert [*map(sorted, values_by_episode(other))] == [*map(sorted, before)]
         assert ({row.id for row in actual} == {row.id for row in labels}) is is_same
         assert {row.at for row in actual} == {row.at for row in labels}
         assert rlds.labels.read(file, other) == []
-    # What was changed in the file is a new label, and those of episodes that are not here are told.
+    # A changed value is a new label; labels of missing episodes are reported.
     if suffix != ".parquet":
         text = file.read_text()
         assert text.count("fair") == 1
@@ -494,21 +494,21 @@ def test_label_files_keep_every_label(dataset, tmp_path, suffix):
         assert (changed.value, changed.annotator) == ("poor", "bob")
         labels.add_rows([changed])
         assert {row.value for row in labels.of_episode(0)} == {"good", "poor", False}
-    cut = editing.Trim(1, where="index = 2"), editing.Delete(episodes=[4])
-    rlds.edit(dataset, *cut, to=tmp_path / "cut", to_format="zarr")
+    operations = editing.Trim(1, where="index = 2"), editing.Delete(episodes=[4])
+    rlds.edit(dataset, *operations, to=tmp_path / "cut", to_format="zarr")
     shutil.rmtree(tmp_path / "cut" / ".rlds")
     other = rlds.labels.open(tmp_path / "cut")
-    what = r"(?=.*'4.npz' is not in this dataset).*4 rows.*'2.npz' has 4 steps in this dataset"
-    with pytest.raises(ValueError, match=what):
+    message = r"(?=.*'4.npz' is not in this dataset).*4 rows.*'2.npz' has 4 steps in this dataset"
+    with pytest.raises(ValueError, match=message):
         rlds.labels.read(file, other)
     assert list(other) == []
-    # Where labels went along, they are there, though the episode is another one now.
-    rlds.edit(dataset, *cut, to=tmp_path / "kept", to_format="zarr")
+    # Labels carried by the edit exist already, although the episode has changed.
+    rlds.edit(dataset, *operations, to=tmp_path / "kept", to_format="zarr")
     assert rlds.labels.read(file, rlds.labels.open(tmp_path / "kept")) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "what"),
+    ("name", "content", "message"),
     [
         ("x.txt", "", r"x.txt': expected a name with \.csv"),
         ("x.json", "{", "x.json.*not readable as .* file of labels"),
@@ -551,17 +551,17 @@ def test_label_files_keep_every_label(dataset, tmp_path, suffix):
         ("x.csv", "layer,key,value,annotator,begin,end\nnew,0.npz,1,a,1,9\n", "has 3 steps"),
     ],
 )
-def test_wrong_files_of_labels_are_refused(dataset, tmp_path, name, content, what):
-    labels = labelled_dataset(dataset)
+def test_invalid_label_files_are_refused(dataset, tmp_path, name, content, message):
+    labels = add_labels(dataset)
     before = list(labels)
     file = tmp_path / name
     file.write_text(content)
-    with pytest.raises((ValueError, SourceError), match=what):
+    with pytest.raises((ValueError, SourceError), match=message):
         labels.add_rows(rlds.labels.read(file, labels))
     assert list(labels) == before
 
 
-def test_tables_of_others_and_regions_of_label_studio(dataset, tmp_path):
+def test_foreign_tables_and_label_studio_regions_are_read(dataset, tmp_path):
     labels = rlds.labels.open(dataset)
     (tmp_path / "x.csv").write_text(
         "\ufeffkey,layer,value,annotator,begin,end\n"
@@ -584,14 +584,14 @@ def test_tables_of_others_and_regions_of_label_studio(dataset, tmp_path):
     }
     (tmp_path / "x.json").write_text(json.dumps([task]))
     labels.add_rows(rlds.labels.read(tmp_path / "x.json", labels))
-    assert places(labels)[:3] == [
+    assert values_by_episode(labels)[:3] == [
         [("grade", 1.0, None, None, "ann")],
         [("grade", 2.5, None, None, "ann")],
         [("phase", "left", 0, 2, "eve@lab"), ("slip", True, 1, 3, "ann")],
     ]
 
 
-def test_alpha_of_the_published_example():
+def test_alpha_equals_the_published_example():
     nan = np.nan
     values = np.array(
         [
@@ -606,8 +606,8 @@ def test_alpha_of_the_published_example():
 
 
 def test_agreement_is_computed_for_all_and_each_pair(dataset):
-    labels = labelled_dataset(dataset)
-    labels.add("quality", 2, "good", by="bob")  # Of one alone: it does not count.
+    labels = add_labels(dataset)
+    labels.add("quality", 2, "good", by="bob")  # One annotator alone does not count.
     labels.add("quality", 3, "bad", by="ann")
     labels.add("quality", 3, "bad", by="bob")
     labels.add("quality", 3, "good", by="eve")
@@ -617,16 +617,16 @@ def test_agreement_is_computed_for_all_and_each_pair(dataset):
     names = [each.annotators for each in (actual, *pairs)]
     assert names == [("ann", "bob", "eve"), ("ann", "bob"), ("ann", "eve"), ("bob", "eve")]
     assert (pairs[0].units, pairs[0].equal) == (3, pytest.approx(2 / 3))
-    # Steps 1, 2 and 2, 3 of five: to say nothing of the others is to say something.
+    # Steps 1, 2 and 2, 3 of five: an unlabelled step counts as a value.
     labels.add("slip", 2, True, 2, 4, by="bob")
     (actual,) = rlds.labels.agreement(labels, "slip")
     assert actual.alpha == pytest.approx(1 / 4)
     assert (actual.units, actual.equal) == (5, 0.6)
     (actual,) = rlds.labels.agreement(labels, "score")
     assert actual == rlds.labels.Agreement("score", ("ann",), None, None, 0)
-    for episode, (one, other) in enumerate([(1, 1), (2, 3), (9, 8)]):
-        labels.add("score", episode, one, by="ann")
-        labels.add("score", episode, other, by="bob")
+    for episode, (ann, bob) in enumerate([(1, 1), (2, 3), (9, 8)]):
+        labels.add("score", episode, ann, by="ann")
+        labels.add("score", episode, bob, by="bob")
     assert rlds.labels.agreement(labels, "score")[0].alpha == pytest.approx(187 / 192)
     for by in ("ann", "bob"):
         labels.add("seen", 0, True, by=by)
