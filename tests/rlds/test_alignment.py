@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rlds import append_row, from_rsa, from_sars
 
 
-def transitions(length):
-    """An episode in which every number tells what it is and when."""
+def make_transitions(length):
+    """Returns an episode in which each value encodes its field and step."""
     return {
         "observation": {"x": 100 + np.arange(length + 1), "y": np.ones((length + 1, 2))},
         "action": 200 + np.arange(length),
@@ -20,7 +20,7 @@ def transitions(length):
 
 @given(st.integers(1, 6), st.booleans())
 def test_all_orders_give_the_same_steps(length, terminal):
-    rows = transitions(length)
+    rows = make_transitions(length)
     steps = from_sars(**rows, terminal=terminal)
     before = {name: np.concatenate([[np.nan], rows[name]]) for name in ("reward", "discount")}
     for action, led_here in (
@@ -46,7 +46,7 @@ def test_all_orders_give_the_same_steps(length, terminal):
 
 
 @pytest.mark.parametrize(("terminal", "expected"), [(True, [1, 0, 0]), (False, [1, 1, 0])])
-def test_discount_that_is_not_recorded(terminal, expected):
+def test_missing_discount_follows_from_terminal(terminal, expected):
     steps = from_sars(observation=np.zeros(3), action=np.zeros(2), terminal=terminal)
     assert "reward" not in steps
     assert steps["discount"].tolist() == expected
@@ -54,7 +54,7 @@ def test_discount_that_is_not_recorded(terminal, expected):
 
 
 @pytest.mark.parametrize(("terminal", "expected"), [(True, [1, 0]), (False, [1, 1])])
-def test_unknown_final_observation_leaves_the_last_transition(terminal, expected):
+def test_unknown_final_observation_keeps_the_last_transition(terminal, expected):
     steps = from_sars(
         observation=np.array([1, 2]),
         action=np.array([3, 4]),
@@ -86,7 +86,7 @@ def test_metadata_becomes_fields_padded_at_the_end():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"observation": np.zeros(4)}, "4 observations and 2 actions"),
         ({"reward": np.zeros(3)}, "reward: 3 rows, expected 2"),
@@ -97,13 +97,13 @@ def test_metadata_becomes_fields_padded_at_the_end():
         ({"observation": np.zeros(0), "action": np.zeros(0)}, "0 observations"),
     ],
 )
-def test_rows_that_do_not_fit(change, words):
+def test_rows_of_different_count_are_refused(change, message):
     rows = {"observation": np.zeros(3), "action": np.zeros(2), "reward": np.zeros(2)}
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         from_sars(**{**rows, **change}, terminal=False)
 
 
-def test_append_row():
+def test_append_row_extends_each_column():
     columns = {"x": np.array([1, 2], np.int8), "y": np.zeros((2, 3), np.float32)}
     longer = append_row(columns, {"x": 5, "y": np.ones(3)})
     assert longer["x"].tolist() == [1, 2, 5]

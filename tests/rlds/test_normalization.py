@@ -32,21 +32,21 @@ def test_unnormalize_undoes_normalize(statistics: Statistics, kind: str) -> None
     output = normalize(steps, statistics, kind=kind, clip=False)
     arm = output["observation"][0]["arm"]
     assert arm.dtype == np.float32
-    assert arm[:, 1].tolist() == [0.0, 0.0, 0.0]  # They had a single value.
+    assert arm[:, 1].tolist() == [0.0, 0.0, 0.0]  # The values are constant.
     assert arm[1, 0] == 0.0
     assert (kind != "bounds") or arm[:, 0].tolist() == [-1.0, 0.0, 1.0]
-    for untouched in ("reward", "is_last"):
-        assert output[untouched] is steps[untouched]
+    for name in ("reward", "is_last"):
+        assert output[name] is steps[name]
     assert output["observation"][1] is steps["observation"][1]
-    back = unnormalize(output, statistics, kind=kind)
-    for one, other in (
-        (back["observation"][0]["arm"], steps["observation"][0]["arm"]),
-        (back["action"], steps["action"]),
+    restored = unnormalize(output, statistics, kind=kind)
+    for actual, expected in (
+        (restored["observation"][0]["arm"], steps["observation"][0]["arm"]),
+        (restored["action"], steps["action"]),
     ):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
-def test_values_of_one_field(statistics: Statistics) -> None:
+def test_normalize_accepts_values_of_one_field(statistics: Statistics) -> None:
     action = statistics["action"]
     assert normalize([1.0, 2.0, 9.0], action, kind="bounds").tolist() == [-1.0, 0.0, 1.0]
     assert normalize(np.float64(9.0), action, kind="bounds", clip=False) == 7.0
@@ -65,7 +65,7 @@ def test_values_of_one_field(statistics: Statistics) -> None:
         ({"observation": 0}, {}, KeyError, "no field 'observation/0/arm'"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(
+def test_steps_must_fit_the_selected_statistics(
     statistics: Statistics, change: Any, options: Any, error: Any, message: str
 ) -> None:
     steps = {**make_steps(), **change}
@@ -76,7 +76,7 @@ def test_what_does_not_fit(
         normalize(steps, statistics, **options)
 
 
-def test_statistics_that_do_not_go_with_the_data(statistics: Statistics) -> None:
+def test_statistics_must_fit_the_kind_of_data(statistics: Statistics) -> None:
     with pytest.raises(TypeError, match="need an array of its values, got a dict"):
         normalize(make_steps(), statistics["action"])
     with pytest.raises(TypeError, match="need steps, got a list"):

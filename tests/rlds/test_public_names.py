@@ -1,4 +1,4 @@
-"""The names that users of RLDS import, and what importing them costs."""
+"""Public names of RLDS, and the modules that importing them loads."""
 
 import importlib
 import inspect
@@ -11,10 +11,10 @@ import rlds
 from rlds import transformations
 
 
-def test_tensorflow_is_loaded_for_transformations_alone() -> None:
+def test_tensorflow_is_loaded_only_for_transformations() -> None:
     code = """if True:
         import sys
-        sys.modules["tensorflow"] = None  # Who imports it fails.
+        sys.modules["tensorflow"] = None  # Importing it fails.
         import rlds
         rlds.build_step, rlds.metadata.INVALID, rlds.rlds_types.is_valid_rlds_dataset
         assert "transformations" in dir(rlds)
@@ -45,8 +45,8 @@ def test_a_misspelt_name_is_an_attribute_error() -> None:
         rlds.transformation  # noqa: B018
 
 
-# What upstream has, with its arguments.
-OF_UPSTREAM = {
+# Signatures of upstream.
+UPSTREAM_SIGNATURES = {
     "add_alignment_to_step": "(step, alignment)",
     "apply_nested_steps": "(episodes_dataset, transform_step_dataset)",
     "batch": "(dataset, size=-1, shift=None, stride=1, drop_remainder=False)",
@@ -71,7 +71,7 @@ OF_UPSTREAM = {
     "zero_dataset_like": "(ds)",
     "zeros_from_spec": "(spec)",
 }
-OF_OURS = {
+ADDED_NAMES = {
     *("FieldStatistics", "PatternDataset", "Statistics", "add_absorbing_states"),
     *("compute_statistics", "drop_idle_steps", "episode_return", "has_length", "has_return"),
     "install_reverb_alias",
@@ -81,19 +81,19 @@ OF_OURS = {
 }
 
 
-def test_names_that_are_listed() -> None:
-    of_upstream = {*OF_UPSTREAM, "AlignmentType", "BATCH_AUTO_TUNE"}
-    assert of_upstream | OF_OURS == set(transformations.__all__)
+def test_all_lists_names_of_upstream_and_added_names() -> None:
+    upstream_names = {*UPSTREAM_SIGNATURES, "AlignmentType", "BATCH_AUTO_TUNE"}
+    assert upstream_names | ADDED_NAMES == set(transformations.__all__)
     assert transformations.BATCH_AUTO_TUNE == -1
 
 
-@pytest.mark.parametrize("name", OF_UPSTREAM)
-def test_arguments_of_upstream(name: str) -> None:
+@pytest.mark.parametrize("name", UPSTREAM_SIGNATURES)
+def test_positional_arguments_equal_those_of_upstream(name: str) -> None:
     function = getattr(transformations, name)
     positional = [
         parameter.replace(annotation=inspect.Parameter.empty)
         for parameter in inspect.signature(function).parameters.values()
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
     ]
-    assert str(inspect.Signature(positional)) == OF_UPSTREAM[name]
+    assert str(inspect.Signature(positional)) == UPSTREAM_SIGNATURES[name]
     assert name in importlib.import_module(function.__module__).__all__

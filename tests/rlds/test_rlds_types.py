@@ -13,12 +13,12 @@ from rlds.rlds_types import is_valid_rlds_dataset
 FLAGS = {"is_first": [True, False, False], "is_last": [False, False, True]}
 
 
-def test_build_step_leaves_out_what_is_not_given() -> None:
+def test_build_step_omits_missing_values() -> None:
     step = rlds.build_step(None, None, None, None, None, True, False)
     assert step == {"is_first": True, "is_last": False}
 
 
-def test_build_step_stores_values_as_they_are() -> None:
+def test_build_step_stores_values_unchanged() -> None:
     observation = np.zeros(3)
     step = rlds.build_step(observation, 1, 0.0, 1.0, False, True, False, {"alignment": 2})
     assert step["observation"] is observation
@@ -47,12 +47,12 @@ def test_build_episode_joins_steps_and_metadata() -> None:
         rlds.build_episode(steps, {"steps": 1})
 
 
-def episodes(*all_steps: Any, nested: bool) -> tf.data.Dataset:
+def dataset_of(*all_steps: Any, nested: bool) -> tf.data.Dataset:
     dataset = None
-    for columns in all_steps:
-        columns = tf.nest.map_structure(np.asarray, columns)
-        steps = tf.data.Dataset.from_tensor_slices(columns) if nested else columns
-        episode = tf.data.Dataset.from_tensors({"steps": steps, "number": 1})
+    for steps in all_steps:
+        steps = tf.nest.map_structure(np.asarray, steps)
+        nested_steps = tf.data.Dataset.from_tensor_slices(steps) if nested else steps
+        episode = tf.data.Dataset.from_tensors({"steps": nested_steps, "number": 1})
         dataset = episode if dataset is None else dataset.concatenate(episode)
     return dataset
 
@@ -62,19 +62,19 @@ def columns(**flags: list[Any]) -> dict[str, Any]:
     return {name: np.array(values) for name, values in lists.items() if values is not None}
 
 
-def first_and_last(n: int) -> dict[str, Any]:
+def make_flags(n: int) -> dict[str, Any]:
     return columns(is_first=np.arange(n) == 0, is_last=np.arange(n) == n - 1)
 
 
 @pytest.mark.parametrize("nested", [True, False])
 class TestIsValidRldsDataset:
-    def test_datasets_with_right_flags_are_valid(self, nested: bool) -> None:
-        assert is_valid_rlds_dataset(episodes(columns(), nested=nested))
-        assert is_valid_rlds_dataset(episodes(first_and_last(1), nested=nested))
-        long = first_and_last(10_000)
-        assert is_valid_rlds_dataset(episodes(first_and_last(2), long, nested=nested))
+    def test_datasets_with_correct_flags_are_valid(self, nested: bool) -> None:
+        assert is_valid_rlds_dataset(dataset_of(columns(), nested=nested))
+        assert is_valid_rlds_dataset(dataset_of(make_flags(1), nested=nested))
+        long = make_flags(10_000)
+        assert is_valid_rlds_dataset(dataset_of(make_flags(2), long, nested=nested))
         for is_terminal in ([False, False, True], [False, False, False]):
-            dataset = episodes(columns(is_terminal=is_terminal, reward=[1, 2, 3]), nested=nested)
+            dataset = dataset_of(columns(is_terminal=is_terminal, reward=[1, 2, 3]), nested=nested)
             assert is_valid_rlds_dataset(dataset)
 
     @pytest.mark.parametrize(
@@ -87,25 +87,25 @@ class TestIsValidRldsDataset:
             {"is_terminal": [False, True, False]},
         ],
     )
-    def test_wrong_flags_in_any_episode(self, nested: bool, flags: dict[str, list[bool]]) -> None:
-        good = columns(is_terminal=[False, False, True])
-        wrong = columns(**{"is_terminal": [False, False, False], **flags})
-        assert not is_valid_rlds_dataset(episodes(good, good, wrong, nested=nested))
+    def test_any_wrong_flags_are_invalid(self, nested: bool, flags: dict[str, list[bool]]) -> None:
+        valid = columns(is_terminal=[False, False, True])
+        invalid = columns(**{"is_terminal": [False, False, False], **flags})
+        assert not is_valid_rlds_dataset(dataset_of(valid, valid, invalid, nested=nested))
 
     def test_datasets_without_flags_or_steps_are_invalid(self, nested: bool) -> None:
-        assert not is_valid_rlds_dataset(episodes(columns(is_last=None), nested=nested))
-        assert not is_valid_rlds_dataset(episodes(columns(is_first=None), nested=nested))
-        assert not is_valid_rlds_dataset(episodes(columns(is_last=[0, 0, 1]), nested=nested))
+        assert not is_valid_rlds_dataset(dataset_of(columns(is_last=None), nested=nested))
+        assert not is_valid_rlds_dataset(dataset_of(columns(is_first=None), nested=nested))
+        assert not is_valid_rlds_dataset(dataset_of(columns(is_last=[0, 0, 1]), nested=nested))
         assert not is_valid_rlds_dataset(
-            episodes(columns(is_last=[[False], [False], [True]]), nested=nested)
+            dataset_of(columns(is_last=[[False], [False], [True]]), nested=nested)
         )
-        assert not is_valid_rlds_dataset(episodes(np.arange(3), nested=nested))
-        renamed = episodes(columns(), nested=nested).map(lambda e: {"mysteps": e["steps"]})
+        assert not is_valid_rlds_dataset(dataset_of(np.arange(3), nested=nested))
+        renamed = dataset_of(columns(), nested=nested).map(lambda e: {"mysteps": e["steps"]})
         assert not is_valid_rlds_dataset(renamed)
 
     def test_an_empty_dataset_is_valid_and_an_empty_episode_is_not(self, nested: bool) -> None:
-        assert is_valid_rlds_dataset(episodes(columns(), nested=nested).take(0))
-        assert not is_valid_rlds_dataset(episodes(columns(), first_and_last(0), nested=nested))
+        assert is_valid_rlds_dataset(dataset_of(columns(), nested=nested).take(0))
+        assert not is_valid_rlds_dataset(dataset_of(columns(), make_flags(0), nested=nested))
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_other_fields_may_vary_in_shape() -> None:
     assert is_valid_rlds_dataset(tf.data.Dataset.from_tensors({"steps": steps}))
 
 
-def test_not_a_dataset_of_episodes() -> None:
+def test_dataset_of_numbers_is_invalid() -> None:
     assert not is_valid_rlds_dataset(tf.data.Dataset.range(3))
 
 

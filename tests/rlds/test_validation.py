@@ -1,4 +1,4 @@
-"""The report of what is wrong with a dataset."""
+"""Reports of invalid datasets."""
 
 import operator
 import re
@@ -26,25 +26,25 @@ def with_changes(columns: Columns, **changes: Any) -> Columns:
 
 
 def as_list(columns: Columns) -> list[dict[str, Any]]:
-    """The same steps one by one, in plain Python."""
+    """Returns the steps one by one, in plain Python."""
     length = len(columns["reward"])
     return [tf.nest.map_structure(operator.itemgetter(i), columns) for i in range(length)]
 
 
 def all_forms(*all_columns: Columns, **metadata: list[Any]) -> list[Any]:
-    """The same episodes as datasets in both layouts, and in plain Python."""
-    others = [
+    """Returns the episodes as datasets in both layouts, and in plain Python."""
+    extras = [
         {name: values[i] for name, values in metadata.items()} for i in range(len(all_columns))
     ]
     return [
         *in_both_layouts(*all_columns, **metadata),
-        [{"steps": columns, **o} for columns, o in zip(all_columns, others)],
-        [{"steps": as_list(columns), **o} for columns, o in zip(all_columns, others)],
-        [{"steps": iter(as_list(columns)), **o} for columns, o in zip(all_columns, others)],
+        [{"steps": columns, **o} for columns, o in zip(all_columns, extras)],
+        [{"steps": as_list(columns), **o} for columns, o in zip(all_columns, extras)],
+        [{"steps": iter(as_list(columns)), **o} for columns, o in zip(all_columns, extras)],
     ]
 
 
-def test_a_valid_dataset() -> None:
+def test_valid_dataset_has_no_violations() -> None:
     for data in all_forms(
         episode_columns(4), episode_columns(1, terminal=False), episode_id=["a", "b"]
     ):
@@ -83,7 +83,7 @@ def test_a_valid_dataset() -> None:
         ),
         (
             {"reward": [1.0, np.nan, np.nan]},
-            # That of the last step is a placeholder.
+            # The reward of the last step is a placeholder.
             [(1, "reward", "nan in 1 of 1 elements")],
         ),
         (
@@ -92,16 +92,16 @@ def test_a_valid_dataset() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_step(changes: dict, violations: list) -> None:
+def test_violations_name_the_step_and_field(changes: dict, violations: list) -> None:
     columns = episode_columns(3)
     arrays = {name: None if v is None else np.array(v) for name, v in changes.items()}
     columns = with_changes(columns, **arrays)
     for data in all_forms(columns, episode_id=["a"]):
         report = validate(data, finite_fields=["reward", "observation"])
-        # Without the flag, each of the steps in a list lacks it.
+        # A list lacks a missing flag in each step.
         actual = report.violations[: len(violations)]
         assert actual == tuple(
-            Violation(what, 0, "a", step, field) for step, field, what in violations
+            Violation(message, 0, "a", step, field) for step, field, message in violations
         )
         assert not report.is_valid
         with pytest.raises(InvalidDatasetError, match=r"episode 0 .a., step") as raised:
@@ -109,7 +109,7 @@ def test_what_is_wrong_with_a_step(changes: dict, violations: list) -> None:
         assert raised.value.report is report
 
 
-def test_an_episode_without_steps() -> None:
+def test_episode_without_steps_is_a_violation() -> None:
     for data in all_forms(episode_columns(2), episode_columns(0)):
         (violation,) = validate(data).violations
         assert str(violation) == "episode 1: no steps, expected at least one"
@@ -119,7 +119,7 @@ def test_an_episode_without_steps() -> None:
     assert "no field 'steps'" in str(violation)
 
 
-def test_validation_reports_wrong_episode_metadata() -> None:
+def test_validation_reports_invalid_episode_metadata() -> None:
     columns = episode_columns(2)
     for data in all_forms(*[columns] * 3, episode_id=["a", "b", "a"], invalid=[0, 1, 0]):
         report = validate(data)
@@ -141,7 +141,7 @@ def test_validation_reports_wrong_episode_metadata() -> None:
 
 
 @pytest.mark.slow
-def test_a_dataset_joined_with_itself_is_told_apart() -> None:
+def test_hint_makes_episode_ids_of_joined_datasets_unique() -> None:
     for data in all_forms(episode_columns(2), episode_columns(3), episode_id=["a", "b"])[:2]:
         text = str(validate(data.concatenate(data)))
         assert text.startswith("invalid: 2 violations in 4 episodes")
@@ -150,19 +150,19 @@ def test_a_dataset_joined_with_itself_is_told_apart() -> None:
         assert validate(data.concatenate(data.map(change))).is_valid
 
 
-def test_a_last_step_with_a_real_reward() -> None:
+def test_reward_of_last_step_counts_if_final_observation_is_unknown() -> None:
     columns = with_changes(episode_columns(2), reward=np.array([1.0, np.nan]))
     for is_known, count in ((True, 0), (False, 1)):
         for data in all_forms(columns, final_observation_known=[is_known]):
             assert len(validate(data, finite_fields="reward").violations) == count
 
 
-def test_fields_that_differ_between_episodes() -> None:
-    one = episode_columns(2)
-    observation = {**one["observation"], "state": one["observation"]["state"].astype(np.float64)}
-    other = with_changes(one, observation=observation, reward=None, action=np.zeros([2, 4, 1]))
-    other["extra"] = np.zeros(2)
-    report = validate([{"steps": one}, {"steps": other}])
+def test_fields_that_differ_between_episodes_are_violations() -> None:
+    base = episode_columns(2)
+    observation = {**base["observation"], "state": base["observation"]["state"].astype(np.float64)}
+    second = with_changes(base, observation=observation, reward=None, action=np.zeros([2, 4, 1]))
+    second["extra"] = np.zeros(2)
+    report = validate([{"steps": base}, {"steps": second}])
     assert [str(v) for v in report.violations] == [
         "episode 1, step 0, field 'reward': missing, but the first step of the dataset has it",
         "episode 1, step 0, field 'observation/state': float64 of shape (2,), expected float32 of "
@@ -172,12 +172,12 @@ def test_fields_that_differ_between_episodes() -> None:
         "episode 1, step 0, field 'extra': unexpected: the first step of the dataset does not have "
         "it",
     ]  # fmt: skip
-    (violation,) = validate([{"steps": with_changes(one, reward=np.zeros(3))}]).violations
+    (violation,) = validate([{"steps": with_changes(base, reward=np.zeros(3))}]).violations
     assert "the columns differ in length: {" in str(violation)
     assert "'reward': 3" in str(violation)
 
 
-def test_shapes_that_are_declared_as_unknown() -> None:
+def test_shapes_declared_as_unknown_may_vary() -> None:
     images = [np.zeros([h, 5, 3], np.uint8) for h in (2, 3)]
     steps = [
         {"image": image, "is_first": i == 0, "is_last": i == 1} for i, image in enumerate(images)
@@ -191,7 +191,7 @@ def test_shapes_that_are_declared_as_unknown() -> None:
 
 
 @pytest.mark.slow
-def test_it_gives_up_after_some_violations_and_says_so() -> None:
+def test_validation_stops_after_max_violations_and_reports_it() -> None:
     columns = with_changes(episode_columns(3000), is_first=np.ones(3000, np.bool_))
     for data in all_forms(columns)[:4]:
         report = validate(data, max_violations=5)
@@ -201,7 +201,7 @@ def test_it_gives_up_after_some_violations_and_says_so() -> None:
         assert len(validate(data, max_violations=5000).violations) == 2999
 
 
-def test_validate_refuses_bad_arguments() -> None:
+def test_validate_refuses_invalid_arguments() -> None:
     with pytest.raises(TypeError, match=r"validate: expected .* iterable of episodes, got a dict"):
         validate({"steps": {}})
     with pytest.raises(ValueError, match="max_violations must be positive, got 0"):
@@ -214,8 +214,7 @@ def test_validate_refuses_bad_arguments() -> None:
 @pytest.mark.slow
 @given(st.data())
 @settings(max_examples=80, deadline=None)
-def test_episodes_that_are_checked_together(data: st.DataObject) -> None:
-    """They are right if each of them is, whatever is wrong with one of them."""
+def test_episodes_checked_together_are_valid_if_each_is(data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
     steps = np.concatenate([np.arange(length) for length in lengths])
     ends = np.cumsum(lengths)
@@ -261,8 +260,8 @@ def test_episodes_that_are_checked_together(data: st.DataObject) -> None:
         assert not list(validator.add(first))
     for index, end in enumerate(ends):
         rows = slice(end - lengths[index], end)
-        one = {"steps": tf.nest.map_structure(operator.itemgetter(rows), columns)}
-        violations += alone.add(one | {name: column[index] for name, column in fields.items()})
+        example = {"steps": tf.nest.map_structure(operator.itemgetter(rows), columns)}
+        violations += alone.add(example | {name: column[index] for name, column in fields.items()})
     before = (together.num_episodes, together.num_steps)
     is_right = together.add_all(columns, np.array(lengths), fields)
     assert is_right == (not violations)
@@ -270,7 +269,7 @@ def test_episodes_that_are_checked_together(data: st.DataObject) -> None:
     assert (together.num_episodes, together.num_steps) == after
 
 
-def test_fields_of_steps_that_differ_in_length(tmp_path: Path) -> None:
+def test_step_fields_may_differ_in_length(tmp_path: Path) -> None:
     words, boxes = [["a"], ["b", "c"], []], [[1.0, 2.0], [3.0], [np.nan]]
     columns = {**episode_columns(3), "words": words, "boxes": boxes, "even": [["d"]] * 3}
     config = rlds.tfds.generate_config_from_spec({"steps": episode_columns(3)}, name="robot")
@@ -291,7 +290,7 @@ def test_fields_of_steps_that_differ_in_length(tmp_path: Path) -> None:
         assert second.episode == 1
 
 
-# --- What other loaders demand -------------------------------------------------------------------
+# --- Requirements of other loaders ---------------------------------------------------------------
 
 STEP = {
     "observation": {
@@ -311,9 +310,9 @@ def tensor(encoding: str, dtype: Any = np.float64) -> Any:
     return tf_features.Tensor(shape=(2,), dtype=dtype, encoding=encoding)
 
 
-# What the loaders make of these was found by running them: they fail, or give bytes or nonsense.
+# The loaders themselves fail for these features, or return bytes or nonsense.
 @pytest.mark.parametrize(
-    ("changes", "field", "words"),
+    ("changes", "field", "message"),
     [
         ({"reward": tensor("bytes")}, "reward", "not decode: write it with float64='float32'$"),
         (
@@ -338,17 +337,17 @@ def tensor(encoding: str, dtype: Any = np.float64) -> Any:
         ),
     ],
 )
-def test_features_that_octo_cannot_read(changes: Any, field: str, words: str) -> None:
+def test_octo_profile_reports_unreadable_features(changes: Any, field: str, message: str) -> None:
     step = with_changes(STEP, **changes)
     features = tf_features.FeaturesDict({"steps": tf_features.Dataset(step), "time": np.float64})
     report = validate([], profile="octo", features=features)
     actual = [(violation.field, violation.episode) for violation in report.violations]
     assert actual == [(field, None)]
-    assert re.search(words, report.violations[0].what), report
+    assert re.search(message, report.violations[0].what), report
     assert validate([], features=features).is_valid
 
 
-def test_the_directory_of_a_dataset(tmp_path: Path) -> None:
+def test_dataset_directory_is_validated_without_tensorflow(tmp_path: Path) -> None:
     columns = {**episode_columns(5), "language_instruction": ["go"] * 5}
     episode = {"steps": {**columns, "action": np.full((5, 2), 1 / 3)}}
     path = tmp_path / "robot" / "1.0.0"
@@ -369,7 +368,7 @@ assert "tensorflow" not in sys.modules
     assert {v.field for v in report.violations} == {"action", "observation/state"}
     assert not validate(path, profile="octo", max_violations=1).is_complete
     assert "hint: rewrite the dataset: rlds.tfds.EpisodeWriter(new_directory," in str(report)
-    # As the hint says, but in the wrong place; the last action is none.
+    # Rewritten as the hint asks, but in the wrong directory; the last action is NaN.
     episode["steps"]["action"][-1] = np.nan
     options = {"float64": "float32", "tensor_encoding": "none", "file_format": "array_record"}
     info = tfds.builder_from_directory(path).info
@@ -377,15 +376,15 @@ assert "tensorflow" not in sys.modules
         writer.add_episode(episode)
     with pytest.raises(InvalidDatasetError) as caught:
         validate(tmp_path / "x", profile="octo").raise_if_invalid()
-    place, file_format, last = map(str, caught.value.report.violations)
-    assert f"data_dir/robot/0.0.1, but it is in {tmp_path / 'x'}: move it" in place
+    directory, file_format, action = map(str, caught.value.report.violations)
+    assert f"data_dir/robot/0.0.1, but it is in {tmp_path / 'x'}: move it" in directory
     assert "dataset: the files have the format 'array_record'" in file_format
-    assert last == "episode 0, step 4, field 'action': nan in 2 of 2 elements"
+    assert action == "episode 0, step 4, field 'action': nan in 2 of 2 elements"
     with pytest.raises(FileNotFoundError, match=r"features.json is missing"):
         validate(tmp_path / "robot")
 
 
-def test_a_profile_needs_to_know_the_features() -> None:
+def test_profile_needs_the_features() -> None:
     with pytest.raises(ValueError, match="pass its directory instead of the episodes"):
         validate([], profile="octo")
     with pytest.raises(ValueError, match=r"no profile 'rt1'; expected one of \['octo'\]"):
@@ -394,8 +393,7 @@ def test_a_profile_needs_to_know_the_features() -> None:
         validate([], profile="octo", features={"featuresDict": {}})
 
 
-def test_rows_of_declared_sizes():
-    """The first episode does not decide for fields whose rows may be of different sizes."""
+def test_rows_of_declared_shapes_may_vary_in_size():
     flags = {"is_first": np.array([True]), "is_last": np.array([True])}
     validator = Validator(shapes={"states": (None,)})
     for size in (2, 3):

@@ -9,6 +9,6 @@ from rlds.metadata import metadata_types
 @pytest.mark.parametrize(
     "name", ["agent_id", "environment_config", "episode_id", "experiment_id", "invalid"]
 )
-def test_a_constant_is_the_name_in_capitals(name: str) -> None:
+def test_constant_holds_its_name_in_lower_case(name: str) -> None:
     assert getattr(metadata, name.upper()) == name
     assert getattr(metadata_types, name.upper()) == name

@@ -49,7 +49,7 @@ def write_zip(path, members, **options):
     return epath.Path(path)
 
 
-def files_in(directory):
+def read_files(directory):
     paths = [path for path in Path(directory).rglob("*") if path.is_file()]
     return {os.fspath(path.relative_to(directory)): path.read_bytes() for path in paths}
 
@@ -62,26 +62,26 @@ def test_tar_members_are_extracted(tmp_path, cache_dir, name, tar_format):
     members += [(member(name), data) for name, data in files.items()]
     members += [(member("tag/.hidden"), b"hidden"), (member("tag/2026/._steps.riegeli"), b"")]
     directory = extracted(write_tar(tmp_path / name, members, tar_format=tar_format), cache_dir)
-    assert files_in(directory) == files
+    assert read_files(directory) == files
     assert (directory / "tag" / "none").is_dir()
     assert directory.name == name
 
 
 def test_zip_members_are_extracted(tmp_path, cache_dir):
     path = write_zip(tmp_path / "log.zip", [("tag/", b""), ("tag/.hidden", b"x"), *FILES.items()])
-    assert files_in(extracted(path, cache_dir)) == FILES
+    assert read_files(extracted(path, cache_dir)) == FILES
 
 
-def test_archives_of_the_same_name_are_not_mistaken_for_each_other(tmp_path, cache_dir):
-    one, other = (epath.Path(tmp_path / name / "log.zip") for name in ("a", "b"))
-    for path, data in ((one, b"one"), (other, b"other")):
+def test_archives_of_the_same_name_are_extracted_separately(tmp_path, cache_dir):
+    first, second = (epath.Path(tmp_path / name / "log.zip") for name in ("a", "b"))
+    for path, data in ((first, b"one"), (second, b"other")):
         path.parent.mkdir()
         write_zip(path, [("file", data)])
-        assert files_in(extracted(path, cache_dir)) == {"file": data}
-    inode = os.stat(extracted(one, cache_dir) / "file").st_ino
-    assert os.stat(extracted(one, cache_dir) / "file").st_ino == inode  # Not extracted again.
-    write_zip(one, [("file", b"changed")])
-    assert files_in(extracted(one, cache_dir)) == {"file": b"changed"}
+        assert read_files(extracted(path, cache_dir)) == {"file": data}
+    inode = os.stat(extracted(first, cache_dir) / "file").st_ino
+    assert os.stat(extracted(first, cache_dir) / "file").st_ino == inode  # Not extracted again.
+    write_zip(first, [("file", b"changed")])
+    assert read_files(extracted(first, cache_dir)) == {"file": b"changed"}
 
 
 @pytest.mark.parametrize("name", ["log.tar.gz", "log.tar", "log.zip"])
@@ -91,20 +91,20 @@ def test_truncated_and_damaged_archives_are_refused(tmp_path, cache_dir, name):
     else:
         path = write_tar(tmp_path / name, [(member(key), data) for key, data in FILES.items()])
     intact = path.read_bytes()
-    # Not within the zeros after the end.
+    # A cut within the zeros after the end loses nothing.
     end = len(intact.rstrip(b"\0")) if name == "log.tar" else len(intact) - 1
     for size in (0, 1, 512, 1024, end // 2, end - 100, end):
         path.write_bytes(intact[:size])
         with pytest.raises(SourceError, match=name.replace(".", r"\.")):
             extracted(path, cache_dir)
-    assert not files_in(cache_dir)
+    assert not read_files(cache_dir)
     for position in range(0, len(intact), len(intact) // 15):
         path.write_bytes(
             intact[:position] + bytes([intact[position] ^ 0x41]) + intact[position + 1 :]
         )
         with contextlib.suppress(SourceError):
-            actual = files_in(extracted(path, cache_dir))
-            # The data of a tar file has no checksum; a name in a zip file is there twice.
+            actual = read_files(extracted(path, cache_dir))
+            # A tar file has no checksum of its data; a zip file stores each name twice.
             assert name == "log.tar" or sorted(actual.values()) == sorted(FILES.values())
 
 
@@ -126,7 +126,7 @@ def test_tar_members_that_are_not_plain_files_are_refused(tmp_path, cache_dir, i
     path = write_tar(tmp_path / "log.tar.gz", [*plain_members, (info, b"")])
     with pytest.raises(SourceError, match=message):
         extracted(path, cache_dir)
-    assert not files_in(tmp_path).keys() - {"log.tar.gz"}
+    assert not read_files(tmp_path).keys() - {"log.tar.gz"}
 
 
 def test_zip_members_that_are_not_plain_files_are_refused(tmp_path, cache_dir):
@@ -158,7 +158,7 @@ def test_declared_sizes_beyond_the_archive_are_refused(tmp_path, cache_dir):
         extracted(path, cache_dir)
 
 
-def test_the_command_line_says_in_a_line_that_an_archive_was_cut(tmp_path, capsys):
+def test_command_line_reports_truncated_archive_in_one_line(tmp_path, capsys):
     path = write_tar(tmp_path / "log.tar.gz", [(member(key), data) for key, data in FILES.items()])
     path.write_bytes(path.read_bytes()[:-20])
     arguments = ["--dataset=rlds_envlogger", os.fspath(path), os.fspath(tmp_path / "d")]
@@ -167,7 +167,7 @@ def test_the_command_line_says_in_a_line_that_an_archive_was_cut(tmp_path, capsy
     assert line.startswith(f"error: {path}: ")
 
 
-def test_a_pipe_is_no_archive(tmp_path, cache_dir):
+def test_pipe_is_refused_as_archive(tmp_path, cache_dir):
     os.mkfifo(tmp_path / "log.tar.gz")
     with pytest.raises(SourceError, match="not a regular file"):
         extracted(epath.Path(tmp_path / "log.tar.gz"), cache_dir)

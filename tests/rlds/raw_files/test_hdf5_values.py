@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from rlds.raw_files.hdf5_values import decode_value, encode_value
 
-NUMBERS = st_numpy.boolean_dtypes() | st_numpy.integer_dtypes() | st_numpy.floating_dtypes()
+DTYPES = st_numpy.boolean_dtypes() | st_numpy.integer_dtypes() | st_numpy.floating_dtypes()
 VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -16,7 +16,7 @@ VALUES = st.recursive(
     | st.floats()
     | st.text()
     | st.binary()
-    | st_numpy.arrays(NUMBERS, st_numpy.array_shapes())
+    | st_numpy.arrays(DTYPES, st_numpy.array_shapes())
     | st.lists(st.text()).map(lambda texts: np.array([*texts, None], object)[:-1]),
     lambda children: st.dictionaries(st.text(), children, max_size=3),
     max_leaves=4,
@@ -24,7 +24,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_any_value_comes_back_from_json(value):
+def test_json_round_trip_restores_any_value(value):
     actual = decode_value(json.loads(json.dumps(encode_value(value))))
     if isinstance(value, np.ndarray) and value.dtype != object:
         assert (actual.dtype, actual.shape) == (value.dtype, value.shape)

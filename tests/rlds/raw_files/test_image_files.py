@@ -11,7 +11,7 @@ from rlds.raw_files.image_files import black_jpeg, is_png, jpeg_shape, png_shape
 from tfds_files.png import encode_png
 
 
-def encoded(shape, **options):
+def encode_jpeg(shape, **options):
     file = io.BytesIO()
     Image.fromarray(np.full(shape, 100, np.uint8)).save(file, format="JPEG", **options)
     return file.getvalue()
@@ -19,19 +19,19 @@ def encoded(shape, **options):
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 7, 3), (300, 2, 3)])
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"comment": b"x" * 500}], ids=str)
-def test_the_shape_is_that_of_the_decoded_image(shape, options):
-    assert jpeg_shape(encoded(shape, **options)) == shape
+def test_jpeg_shape_equals_shape_of_decoded_image(shape, options):
+    assert jpeg_shape(encode_jpeg(shape, **options)) == shape
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (3, 4, 3)])
-def test_a_black_image_is_black(shape):
+def test_black_jpeg_decodes_to_zeros(shape):
     image = np.asarray(Image.open(io.BytesIO(black_jpeg(shape))))
     assert image.shape == shape
     assert not image.any()
 
 
 def test_incomplete_images_are_refused():
-    image = encoded((5, 7))
+    image = encode_jpeg((5, 7))
     with pytest.raises(ValueError, match="begins with '89 50'"):
         jpeg_shape(b"\x89P")
     with pytest.raises(ValueError, match="cut off: it ends with"):
@@ -41,7 +41,7 @@ def test_incomplete_images_are_refused():
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_other_decoders_read_what_is_encoded(channels):
+def test_tensorflow_decodes_encoded_png(channels):
     image = np.random.default_rng(0).integers(0, 256, (5, 7, channels), np.uint8)
     data = encode_png(image)
     assert is_png(data)
@@ -49,21 +49,21 @@ def test_other_decoders_read_what_is_encoded(channels):
     np.testing.assert_array_equal(tf.io.decode_png(data), image)
 
 
-def test_reads_the_headers_of_other_encoders():
+def test_png_shape_reads_headers_of_foreign_encoders():
     image = np.zeros((4, 6, 3), np.uint16)
     assert png_shape(tf.io.encode_png(image).numpy()) == ((4, 6, 3), np.uint16)
     assert png_shape(raw_rlu.png_of_type(3)) == ((3, 4, 3), np.uint8)  # With a palette.
 
 
 @pytest.mark.parametrize(("width", "height"), [(2**31, 2**31), (0, 5), (5, 0)])
-def test_sizes_that_no_data_can_stand_for_are_refused(width, height):
+def test_implausible_png_sizes_are_refused(width, height):
     data = bytearray(encode_png(np.zeros((5, 7, 1), np.uint8)))
     data[16:24] = struct.pack(">II", width, height)
     with pytest.raises(ValueError, match=f"bytes with {width} x {height} pixels"):
         png_shape(bytes(data))
 
 
-def test_other_files_and_colour_types_are_rejected():
+def test_foreign_files_and_unsupported_colour_types_are_refused():
     for data in (b"", b"GIF89a", b"\x89PNG\r\n\x1a\n"):
         with pytest.raises(ValueError, match="not a PNG file"):
             png_shape(data)

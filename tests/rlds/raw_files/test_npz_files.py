@@ -1,4 +1,4 @@
-"""Files of NumPy that lie about their arrays, or were replaced."""
+"""NumPy files: reading, false headers and replaced files."""
 
 import os
 import pickle
@@ -25,12 +25,10 @@ def test_arrays_and_ranges_of_rows_are_read(tmp_path, save):
     save(tmp_path / "a.npz", **ARRAYS)
     with open_npz(tmp_path / "a.npz") as file:
         for name, expected in ARRAYS.items():
-            episodes = file.read(name)
-            assert episodes.dtype == (
-                object if name == "text" else expected.dtype.newbyteorder("=")
-            )
-            assert episodes.flags.writeable
-            np.testing.assert_array_equal(episodes, expected)
+            array = file.read(name)
+            assert array.dtype == (object if name == "text" else expected.dtype.newbyteorder("="))
+            assert array.flags.writeable
+            np.testing.assert_array_equal(array, expected)
     rows = pickle.loads(pickle.dumps(NpzRows(tmp_path / "a.npz")))
     for begin, end in ((1, 3), (3, 4), (0, 2)):
         np.testing.assert_array_equal(
@@ -51,8 +49,8 @@ def test_shapes_that_contradict_the_number_of_bytes_are_refused(tmp_path):
     data = (tmp_path / "a.npy").read_bytes().replace(b"(3, 4)", b"(9, 4)")
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", data)
-    lie = r"field 'x': the number of bytes does not fit shape \(9, 4\)"
-    with pytest.raises(SourceError, match=lie), open_npz(tmp_path / "a.npz"):
+    message = r"field 'x': the number of bytes does not fit shape \(9, 4\)"
+    with pytest.raises(SourceError, match=message), open_npz(tmp_path / "a.npz"):
         pass
     with pytest.raises(SourceError, match="96 bytes do not fit"):
         parse_npy(data, epath.Path(tmp_path / "a.npy"))

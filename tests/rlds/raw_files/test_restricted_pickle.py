@@ -38,7 +38,7 @@ PLAIN = st.recursive(
 
 
 class Calls:
-    """Makes a pickle that calls something when it is read."""
+    """Object whose pickle calls a function when it is loaded."""
 
     def __init__(self, function, *arguments, state=None):
         self.reduced = (function, arguments) if state is None else (function, arguments, state)
@@ -47,35 +47,35 @@ class Calls:
         return self.reduced
 
 
-def assert_same(got, expected):
-    assert type(got) is type(expected)
+def assert_same(actual, expected):
+    assert type(actual) is type(expected)
     if isinstance(expected, dict):
-        assert got.keys() == expected.keys()
+        assert actual.keys() == expected.keys()
         for key, child in expected.items():
-            assert_same(got[key], child)
+            assert_same(actual[key], child)
     elif isinstance(expected, list | tuple):
-        assert len(got) == len(expected)
-        for one, other in zip(got, expected):
-            assert_same(one, other)
+        assert len(actual) == len(expected)
+        for actual_child, child in zip(actual, expected):
+            assert_same(actual_child, child)
     elif isinstance(expected, np.ndarray) and expected.dtype == object:
-        assert_same(got.tolist(), expected.tolist())
+        assert_same(actual.tolist(), expected.tolist())
     elif isinstance(expected, float | np.ndarray | np.generic):
-        np.testing.assert_array_equal(got, expected, strict=True)
+        np.testing.assert_array_equal(actual, expected, strict=True)
     else:
-        assert got == expected
+        assert actual == expected
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(PLAIN, PROTOCOLS)
-def test_plain_data_comes_back(data, protocol):
+def test_plain_data_survives_a_round_trip(data, protocol):
     assert_same(loads(pickle.dumps(data, protocol)), data)
 
 
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, max_side=3)), PROTOCOLS, st.booleans())
-def test_arrays_come_back(array, protocol, is_fortran):
+def test_arrays_survive_a_round_trip(array, protocol, is_fortran):
     array = np.asfortranarray(array) if is_fortran else array
     data = [array, array[..., :0] if array.ndim else array, *array.flat[:1]]
     assert_same(loads(pickle.dumps(data, protocol)), data)
@@ -98,7 +98,7 @@ def test_plain_data_of_every_protocol_is_read(protocol):
 
 def test_pickles_of_numpy_1_are_read():
     data = [np.arange(3, dtype=np.float32), np.float64(0.5), np.array([1, "a"], object)]
-    # In this protocol names are lines of text. NumPy 2 has but renamed its modules.
+    # In this protocol names are lines of text. NumPy 2 only renamed its modules.
     pickled = pickle.dumps(data, 2).replace(b"cnumpy._core.", b"cnumpy.core.")
     assert b"_core" not in pickled
     assert_same(loads(pickled), data)
@@ -117,7 +117,7 @@ def test_allowed_names_become_records_instead_of_objects(monkeypatch):
     assert actual.state["low"].tolist() == [0, 0]
 
 
-# --- Harm -----------------------------------------------------------------------------------------
+# --- Attacks --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
@@ -131,7 +131,7 @@ def test_allowed_names_become_records_instead_of_objects(monkeypatch):
         (collections.defaultdict, (list,), "collections.defaultdict"),
     ],
 )
-def test_other_names_are_refused_and_told(
+def test_names_of_other_objects_are_refused_and_reported(
     tmp_path, monkeypatch, protocol, function, arguments, name
 ):
     monkeypatch.chdir(tmp_path)
@@ -151,7 +151,7 @@ ATTRIBUTES = b"}X\5\0\0\0firstK\7s"  # {"first": 7}
 
 
 @pytest.mark.parametrize("name", NAMES, ids=bytes.decode)
-def test_nothing_is_reached_through_an_allowed_name_and_nothing_changes_it(name):
+def test_allowed_names_are_not_a_way_to_read_or_change_attributes(name):
     with pytest.raises(RestrictedPickleError, match="__globals__"):
         loads(b"\x80\x04c" + name + b".__globals__\n.")
     for state in (ATTRIBUTES, b"N" + ATTRIBUTES + b"\x86"):
@@ -160,7 +160,7 @@ def test_nothing_is_reached_through_an_allowed_name_and_nothing_changes_it(name)
 
 
 @pytest.mark.parametrize("target", [b"K\1", b"]", b"}", b"cbuiltins\ncomplex\n)R"])
-def test_pickles_cannot_change_what_they_made(target):
+def test_pickles_cannot_change_attributes_of_their_objects(target):
     with pytest.raises(RestrictedPickleError, match="the pickle changes"):
         loads(b"\x80\x02" + target + ATTRIBUTES + b"b.")
 
@@ -168,7 +168,7 @@ def test_pickles_cannot_change_what_they_made(target):
 @pytest.mark.parametrize(
     "pickled",
     [
-        *(b"\x80\x02\x84\x01\0\0\0.", b"\x80\x02\x82\x01."),  # Numbers of a registry.
+        *(b"\x80\x02\x84\x01\0\0\0.", b"\x80\x02\x82\x01."),  # Codes of the extension registry.
         *(b"Pfile\n.", b"\x80\x02K\x01Q.", b"\x80\x05\x97."),  # Objects outside the pickle.
         *(b"(S'true'\nios\nsystem\n.", b"(S'true'\no."),  # Old ways to make instances.
         *(b"", b".", b"PK\x03\x04", b"\x80\x63."),
@@ -179,11 +179,11 @@ def test_opcodes_that_plain_data_does_not_need_are_refused(pickled):
         loads(pickled)
 
 
-# --- Lies and bombs -------------------------------------------------------------------------------
+# --- False headers and bombs ----------------------------------------------------------------------
 
 
-def array_pickle(dtype, shape, data, *, state=(3, "|", None, None, None, -1, -1, 0)):
-    """The pickle of an array that need not be one."""
+def pickle_array(dtype, shape, data, *, state=(3, "|", None, None, None, -1, -1, 0)):
+    """Returns the pickle of an array whose header may be false."""
     reconstruct = np.zeros(0).__reduce__()[0]
     return pickle.dumps(
         Calls(
@@ -194,9 +194,9 @@ def array_pickle(dtype, shape, data, *, state=(3, "|", None, None, None, -1, -1,
     )
 
 
-def test_the_pickles_of_the_following_test_may_tell_the_truth():
-    got = loads(array_pickle(("f4", False, True), (2,), bytes(8)))
-    assert_same(got, np.zeros(2, np.float32))
+def test_array_pickle_with_true_header_is_read():
+    actual = loads(pickle_array(("f4", False, True), (2,), bytes(8)))
+    assert_same(actual, np.zeros(2, np.float32))
 
 
 WITH_FIELDS = (3, "|", None, ("x",), {"x": (np.dtype("O"), 0)}, 8, 1, 0)
@@ -206,20 +206,20 @@ SCALAR = np.float64(1).__reduce__()[0]
 @pytest.mark.parametrize(
     "pickled",
     [
-        array_pickle(("f4",), (3,), bytes(8)),
-        array_pickle(("f4",), (1 << 60,), bytes(8)),
-        array_pickle(("f4",), (-2,), bytes(8)),
-        array_pickle(("f4",), (2.0,), bytes(8)),
-        array_pickle(("f4",), [2], bytes(8)),
-        array_pickle(("f4",), (2,), "text"),
-        array_pickle(("S0",), (1 << 60,), b""),
-        # Bytes that would be taken for the addresses of objects, and fewer objects than said.
-        array_pickle(("O8",), (1,), bytes(8)),
-        array_pickle(("O8",), (1,), bytes(8), state=(3, "|", None, None, None, 8, 8, 0)),
-        array_pickle(("O8",), (2,), [1]),
-        array_pickle(("V8",), (1,), bytes(8)),
-        array_pickle(("f4,O",), (1,), bytes(12)),
-        array_pickle(("f8",), (1,), bytes(8), state=WITH_FIELDS),
+        pickle_array(("f4",), (3,), bytes(8)),
+        pickle_array(("f4",), (1 << 60,), bytes(8)),
+        pickle_array(("f4",), (-2,), bytes(8)),
+        pickle_array(("f4",), (2.0,), bytes(8)),
+        pickle_array(("f4",), [2], bytes(8)),
+        pickle_array(("f4",), (2,), "text"),
+        pickle_array(("S0",), (1 << 60,), b""),
+        # Bytes that NumPy would read as addresses of objects, and fewer objects than declared.
+        pickle_array(("O8",), (1,), bytes(8)),
+        pickle_array(("O8",), (1,), bytes(8), state=(3, "|", None, None, None, 8, 8, 0)),
+        pickle_array(("O8",), (2,), [1]),
+        pickle_array(("V8",), (1,), bytes(8)),
+        pickle_array(("f4,O",), (1,), bytes(12)),
+        pickle_array(("f8",), (1,), bytes(8), state=WITH_FIELDS),
         pickle.dumps(np.zeros(1, [("x", np.float32)])),
         pickle.dumps(Calls(SCALAR, np.dtype("f8"), bytes(4))),
         pickle.dumps(Calls(SCALAR, np.dtype("O"), bytes(8))),
@@ -235,10 +235,10 @@ def test_malicious_pickles_are_rejected(pickled):
         loads(pickled)
 
 
-def test_sizes_of_a_dtype_are_not_believed():
-    lie = (3, "<", None, None, None, 1 << 20, 1, 63)
-    got = loads(array_pickle(("U1",), (1,), b"a\0\0\0", state=lie))
-    assert_same(got, np.array(["a"]))
+def test_declared_sizes_of_a_dtype_are_ignored():
+    false_state = (3, "<", None, None, None, 1 << 20, 1, 63)
+    actual = loads(pickle_array(("U1",), (1,), b"a\0\0\0", state=false_state))
+    assert_same(actual, np.array(["a"]))
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
@@ -246,7 +246,7 @@ def test_sizes_of_a_dtype_are_not_believed():
     "make", [set, frozenset, dict.fromkeys, lambda keys: {(key,): None for key in keys}]
 )
 def test_keys_with_equal_hashes_are_refused(make, protocol):
-    keys = [number * sys.hash_info.modulus for number in range(3)]
+    keys = [factor * sys.hash_info.modulus for factor in range(3)]
     with pytest.raises(RestrictedPickleError, match="a key of the type"):
         loads(pickle.dumps(make(keys), protocol))
 
@@ -262,8 +262,8 @@ def test_data_that_contains_itself_is_refused(pair):
         loads(pickle.dumps(loop))
 
 
-# Parts of programs, of which hypothesis makes programs that mean something, or almost.
-PARTS = st.sampled_from(
+# Fragments from which hypothesis assembles valid and almost valid pickles.
+FRAGMENTS = st.sampled_from(
     [
         *(bytes([code]) for code in b"]}()t.a2sueld0Rb\x81\x85\x86\x87\x8f\x90\x91\x92\x93\x94"),
         *(b"N", b"\x88", b"K\1", b"I-5\n", b"G?\xf0\0\0\0\0\0\0", b"X\1\0\0\0a", b"C\2ab"),
@@ -277,7 +277,7 @@ PARTS = st.sampled_from(
 
 
 def assert_plain(value):
-    """Walks through all of a value, which must end."""
+    """Asserts that a value is plain data without cycles."""
     if isinstance(value, np.generic | np.dtype):
         assert np.dtype(getattr(value, "dtype", value)).kind in "biufcSUO"
     elif isinstance(value, dict):
@@ -288,19 +288,19 @@ def assert_plain(value):
             assert_plain(child)
     elif isinstance(value, np.ndarray) and value.dtype == object:
         assert_plain(value.ravel().tolist())
-    elif value is not None and not callable(value):  # Names stand for what is allowed only.
+    elif value is not None and not callable(value):  # Allowed names are callables.
         assert type(value) in (bool, int, float, complex, str, bytes, bytearray, np.ndarray)
 
 
 @pytest.mark.slow
 @settings(max_examples=6 * settings().max_examples)
-@given(st.lists(PARTS, max_size=30).map(b"".join))
-def test_any_program_makes_plain_data_or_is_refused(program):
-    with contextlib.suppress(RestrictedPickleError):  # All other errors are wrong.
+@given(st.lists(FRAGMENTS, max_size=30).map(b"".join))
+def test_any_pickle_yields_plain_data_or_is_refused(program):
+    with contextlib.suppress(RestrictedPickleError):  # Any other error is a bug.
         assert_plain(loads(b"\x80\x04" + program + b"."))
 
 
-def test_arrays_of_objects_are_not_given_out_as_addresses():
+def test_object_arrays_are_not_readable_as_addresses():
     """Writing to such arrays would write anywhere in memory."""
     objects = pickle.dumps(np.array([None, "x"], object), protocol=2)[:-1]
     dtype = pickle.dumps(np.dtype("i8"), protocol=2)[2:-1]
@@ -318,7 +318,7 @@ def test_arrays_of_objects_are_not_given_out_as_addresses():
 
 
 @pytest.mark.parametrize("protocol", [2, 5])
-def test_truth_is_zero_or_one(protocol):
+def test_boolean_bytes_other_than_zero_and_one_are_refused(protocol):
     pickled = pickle.dumps(np.array([True, False, True]), protocol=protocol)
     assert loads(pickled).tolist() == [True, False, True]
     with pytest.raises(RestrictedPickleError, match="other values than 0 and 1"):

@@ -21,19 +21,19 @@ def test_names_nested_too_deep_for_recursion_are_refused():
         nest({"/".join("d" * 500): 0})
 
 
-def test_an_error_is_of_a_length_that_can_be_read():
+def test_long_error_message_is_shortened():
     error = SourceError("w" * 10**6, file="a.raw", field="f" * 10**6)
     assert len(str(error)) < 3000
     assert error.field == "f" * 10**6
 
 
-def test_errors_cross_processes():
+def test_errors_survive_pickling():
     for kind in (SourceError, SourceChangedError):
         error = kind("torn", file="a.raw", episode="b", row=3, field="c/d")
         copy = pickle.loads(pickle.dumps(error))
         assert type(copy) is kind
         assert str(copy) == str(error) == "a.raw, episode b, row 3, field 'c/d': torn"
-        assert str(kind(f"Caught {error}")) == f"Caught {error}"  # PyTorch's, of a worker.
+        assert str(kind(f"Caught {error}")) == f"Caught {error}"  # As PyTorch wraps errors.
 
 
 def test_an_inner_source_error_keeps_its_details():
@@ -44,9 +44,9 @@ def test_an_inner_source_error_keeps_its_details():
     assert str(inner) == "inner, episode 1, field 'x': torn"
 
 
-def test_the_file_is_found_out_only_if_it_is_needed():
+def test_file_name_is_computed_only_if_needed():
     def name():
-        raise AssertionError("nobody asked")
+        raise AssertionError("the name is not needed")
 
     for error in (SourceError("torn", file="inner"), PermissionError(errno.EACCES, "denied")):
         with pytest.raises(type(error)) as caught, source_errors(name):
@@ -56,7 +56,7 @@ def test_the_file_is_found_out_only_if_it_is_needed():
         raise KeyError
 
 
-def test_no_more_is_declared_than_deflate_makes_of_the_bytes():
+def test_declared_size_beyond_the_deflate_ratio_is_refused():
     check_declared(1000 * 1032, 1000, file="a.hdf5")
     with pytest.raises(SourceError, match=r"a\.hdf5, field 'x': 8,000,000,000 bytes are declared"):
         check_declared(8 * 10**9, 1000, file="a.hdf5", field="x")
@@ -73,7 +73,7 @@ def test_pipes_and_devices_are_not_opened(tmp_path):
             check_is_file(tmp_path / name)
 
 
-def test_a_mistake_in_a_source_is_no_damage():
+def test_programming_errors_are_not_reported_as_damage():
     def read(*, reward):
         del reward
 
@@ -86,7 +86,7 @@ def test_a_mistake_in_a_source_is_no_damage():
             with source_errors("a.csv", episode=3):
                 mistake()
         assert type(raised.value) is error
-    # What a file names makes an object, and may lack an argument of it.
+    # A damaged file may lack arguments or keys, or hold other types.
     for damage in (lambda: Header(**{}), lambda: {}["size"], lambda: None + 1):
         with pytest.raises(SourceError, match="cannot be read"):
             with source_errors("a.csv", episode=3):

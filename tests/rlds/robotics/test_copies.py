@@ -1,4 +1,4 @@
-"""Datasets of robots are copied as they are stored, with all that is odd about them."""
+"""Copies of robot datasets keep the stored bytes."""
 
 import pytest
 import raw_oxe
@@ -15,7 +15,7 @@ WRITERS = (
 )
 
 
-def stored(directory):
+def read_examples(directory):
     split = tfds_files.open_folder(directory)["train"]
     return [split.example_bytes(index) for index in range(len(split))]
 
@@ -27,18 +27,18 @@ def test_a_copy_has_the_same_bytes(write, tmp_path):
     copy = convert(
         FolderSource(original), name="copied", data_dir=tmp_path / "copies", shuffle=False
     )
-    assert stored(copy.data_path) == stored(original)
-    assert len(stored(original)) == len(raw_oxe.EPISODES)
+    assert read_examples(copy.data_path) == read_examples(original)
+    assert len(read_examples(original)) == len(raw_oxe.EPISODES)
     features = [tfds_files.open_folder(path).features for path in (original, copy.data_path)]
     assert features[0] == features[1]
 
 
-def test_fields_of_known_datasets_have_names(tmp_path):
+def test_fields_of_registered_datasets_have_names(tmp_path):
     source = FolderSource(raw_oxe.bridge_dataset(tmp_path / "bridge"))
     fields = source.fields.steps
     names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
     assert fields["action"].names == fields["observation"]["state"].names == names
-    assert fields["action"].unit is None  # There are two, and the gripper has none.
+    assert fields["action"].unit is None  # The elements have two units and none.
     source = FolderSource(raw_oxe.fractal(tmp_path / "fractal"))
     action = source.fields.steps["action"]
     assert (action["world_vector"].names, action["world_vector"].unit) == (("x", "y", "z"), "m")

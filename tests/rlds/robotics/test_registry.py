@@ -8,7 +8,7 @@ from rlds.robotics import DatasetMeaning, expressions, registry
 
 
 @pytest.fixture
-def clean():
+def clean_registry():
     """Removes the entries that a test registers."""
     yield
     for function in (registry._entries, registry._names, registry._entry_meaning):
@@ -16,7 +16,7 @@ def clean():
 
 
 @pytest.mark.parametrize(
-    ("name", "of_field", "range", "frame", "confidence"),
+    ("name", "element", "range", "frame", "confidence"),
     [
         ("bridge", ("action/open_gripper", 0), "0 to 1", "base of the robot", "stated"),
         ("bridge_dataset", ("action", 6), "0 to 1", "base of the robot", "stated"),
@@ -30,11 +30,11 @@ def clean():
         ),
     ],
 )
-def test_what_dimension_6_of_the_action_is(name, of_field, range, frame, confidence):
+def test_meaning_describes_gripper_position_and_pitch(name, element, range, frame, confidence):
     meaning = rlds.robotics.meaning_of(name)
     gripper, x, pitch = (meaning.action[index] for index in (6, 0, 4))
     assert gripper.name == "gripper"
-    assert (gripper.field, gripper.element) == of_field
+    assert (gripper.field, gripper.element) == element
     assert (gripper.range, gripper.confidence) == (range, confidence)
     assert (x.name, x.unit, x.frame, x.assumed) == ("x", "m", frame, ("unit",))
     assert (pitch.name, pitch.unit, pitch.frame) == ("pitch", "rad", frame)
@@ -57,7 +57,7 @@ def test_grippers_have_documented_open_and_closed_values():
 
 
 @pytest.mark.parametrize("name", rlds.robotics.registered_datasets())
-def test_each_entry_holds_together(name):
+def test_registry_entry_is_consistent(name):
     meaning = rlds.robotics.meaning_of(name)
     assert meaning.name == name
     assert meaning.action
@@ -75,7 +75,7 @@ def test_each_entry_holds_together(name):
         assert path.startswith("observation/")
     elements = [(d.field, d.element) for d in meaning.action]
     assert len(set(elements)) == len(elements)
-    # What the gripper means, and what is done with it, are two statements that have to agree.
+    # The meaning of the gripper and its rules must agree.
     expected = {
         ("absolute", 1, 0): {(), ("binarize",)},
         ("absolute", 0, 1): {("invert",), ("clip", "invert")},
@@ -88,12 +88,12 @@ def test_each_entry_holds_together(name):
         assert gripper.rules in expected[gripper.meaning, gripper.open, gripper.closed]
 
 
-def test_what_is_published_in_different_ways_is_carried():
-    about = {
+def test_disagreements_of_publications_are_listed():
+    topics = {
         name: [actual.about for actual in rlds.robotics.meaning_of(name).disagreements]
         for name in ("berkeley_mvp", "berkeley_rpt", "dobbe", "droid", "taco_play", "roboturk")
     }
-    assert about == {
+    assert topics == {
         "berkeley_mvp": ["gripper"],
         "berkeley_rpt": ["gripper"],
         "dobbe": ["cameras"],
@@ -122,7 +122,7 @@ def test_datasets_are_found_by_path_and_misspellings_corrected():
     assert registry.similar_dataset("cartpole") is None
 
 
-def test_registered_meanings_override_known_ones(tmp_path, clean):
+def test_registered_meanings_override_built_in_ones(tmp_path, clean_registry):
     arm = {"action": {"action[0:7]": "joint_delta", "action[7]": "gripper"}, "robot": "mine"}
     file = tmp_path / "mine.toml"
     file.write_text(
@@ -135,7 +135,7 @@ def test_registered_meanings_override_known_ones(tmp_path, clean):
     (tmp_path / "mine.json").write_text(json.dumps({"arm7": arm}))
     rlds.robotics.register(tmp_path / "mine.json")
     assert [d.name for d in rlds.robotics.meaning_of("arm7").action][-2:] == ["joint_7", "gripper"]
-    # The files of a dataset may say it, too; for a dataset that is not known, all of it.
+    # Metadata of a dataset overrides fields of its entry, or is the entry if there is none.
     meaning = rlds.robotics.meaning_of("unheard_of", {"rlds_robotics": arm})
     assert (meaning.name, meaning.robot, len(meaning.action)) == ("unheard_of", "mine", 8)
     meaning = rlds.robotics.meaning_of("droid", {"rlds_robotics": {"control_hz": 5}})
@@ -143,7 +143,7 @@ def test_registered_meanings_override_known_ones(tmp_path, clean):
 
 
 @pytest.mark.parametrize(
-    ("entry", "what"),
+    ("entry", "message"),
     [
         ({"acton": {}}, "got 'acton', expected one of"),
         ({"action": {"action[0:3]": "xyz"}}, "action.0:3. is 'xyz', expected one of"),
@@ -160,7 +160,7 @@ def test_registered_meanings_override_known_ones(tmp_path, clean):
         ({"kept": [1]}, "kept: .* is not valid"),
         ({"disagreements": [{"about": "all"}]}, "disagreements: .* is not valid"),
         ({"aliases": "arm"}, "aliases: 'arm' is not valid"),
-        # Files may say anything.
+        # Malicious entries.
         ({"action": {"action[0:999999999]": "other"}}, "action: 999999999 elements, expected"),
         ({"action": {"action[3:1]": "other"}}, "action: -2 elements, expected"),
         (
@@ -173,8 +173,8 @@ def test_registered_meanings_override_known_ones(tmp_path, clean):
         ("?", "expected an object"),
     ],
 )
-def test_wrong_entries_are_refused(entry, what, clean):
-    with pytest.raises(ValueError, match=what):
+def test_invalid_entries_are_refused(entry, message, clean_registry):
+    with pytest.raises(ValueError, match=message):
         rlds.robotics.register({"arm": entry})
     assert rlds.robotics.find_meaning("arm") is None
 

@@ -1,4 +1,4 @@
-"""Against plain loops over the stored fields, written after what is published of the rules."""
+"""Standard fields against plain loops that follow the published rules."""
 
 import pickle
 
@@ -33,14 +33,14 @@ def rel2abs_in_a_loop(values):
 def rotation(axis, angle):
     sin, cos = np.sin(angle), np.cos(angle)
     matrix = np.eye(3)
-    one, other = [index for index in range(3) if index != axis]
+    i, j = [index for index in range(3) if index != axis]
     sign = -1 if axis == 1 else 1
-    matrix[one, one] = matrix[other, other] = cos
-    matrix[one, other], matrix[other, one] = -sign * sin, sign * sin
+    matrix[i, i] = matrix[j, j] = cos
+    matrix[i, j], matrix[j, i] = -sign * sin, sign * sin
     return matrix
 
 
-def test_rules_of_grippers_against_loops():
+def test_gripper_rules_equal_loops():
     rng = np.random.default_rng(0)
     for length in (1, 2, 3, 40):
         for _ in range(40):
@@ -52,23 +52,23 @@ def test_rules_of_grippers_against_loops():
             np.testing.assert_array_equal(rules.rel2abs(values), loop)
 
 
-def test_euler_angles_turn_as_the_quaternion_does():
+def test_euler_angles_equal_the_rotation_of_the_quaternion():
     rng = np.random.default_rng(1)
     quaternions = rng.normal(size=(50, 4))
     quaternions /= np.linalg.norm(quaternions, axis=1, keepdims=True)
     for (x, y, z, w), angles in zip(quaternions, rules.euler(quaternions)):
-        turned = rotation(2, angles[2]) @ rotation(1, angles[1]) @ rotation(0, angles[0])
+        actual = rotation(2, angles[2]) @ rotation(1, angles[1]) @ rotation(0, angles[0])
         cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
         expected = np.eye(3) + 2 * w * cross + 2 * cross @ cross
-        np.testing.assert_allclose(turned, expected, atol=1e-9)
+        np.testing.assert_allclose(actual, expected, atol=1e-9)
 
 
-def opened(write, tmp_path):
+def write_and_open(write, tmp_path):
     return rlds.sources.open(write(tmp_path / "data"), "train")
 
 
 def test_bridge_gets_its_standard_action_and_state(tmp_path):
-    episodes = opened(raw_oxe.bridge_dataset, tmp_path)
+    episodes = write_and_open(raw_oxe.bridge_dataset, tmp_path)
     output = rlds.robotics.standardized(episodes)
     assert len(output) == len(raw_oxe.EPISODES)
     for index, length in enumerate(raw_oxe.EPISODES):
@@ -89,13 +89,13 @@ def test_bridge_gets_its_standard_action_and_state(tmp_path):
     assert field.names == ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
 
 
-def test_image_files_of_standardized_episodes_stay_as_they_are(tmp_path):
-    episodes = opened(raw_oxe.bridge_dataset, tmp_path)
-    done = rlds.sources.export(rlds.robotics.standardized(episodes), "tfds", tmp_path / "1.0.0")
-    assert "steps/observation/image_0 -> unchanged (exact)" in map(str, done.placements)
+def test_image_files_of_standardized_episodes_stay_unchanged(tmp_path):
+    episodes = write_and_open(raw_oxe.bridge_dataset, tmp_path)
+    result = rlds.sources.export(rlds.robotics.standardized(episodes), "tfds", tmp_path / "1.0.0")
+    assert "steps/observation/image_0 -> unchanged (exact)" in map(str, result.placements)
     stored, output = (
         rlds.sources.open(path, "train", decode_images=False)
-        for path in (tmp_path / "data", done.path)
+        for path in (tmp_path / "data", result.path)
     )
     for before, after in zip(stored, output, strict=True):
         files = before["observation"]["image_0"].tolist()
@@ -104,7 +104,7 @@ def test_image_files_of_standardized_episodes_stay_as_they_are(tmp_path):
 
 
 def test_actions_in_several_fields_are_joined(tmp_path):
-    episodes = opened(raw_oxe.fractal, tmp_path)
+    episodes = write_and_open(raw_oxe.fractal, tmp_path)
     output = rlds.robotics.standardized(episodes)
     for before, after in zip(episodes, output):
         action, observation = before.steps["action"], before.steps["observation"]
@@ -118,8 +118,8 @@ def test_actions_in_several_fields_are_joined(tmp_path):
             np.testing.assert_array_equal(standard["state"][row], [*pose[row], *closed[row]])
 
 
-def test_what_is_compressed_and_names_with_slashes(tmp_path):
-    episodes = opened(raw_oxe.kuka, tmp_path)
+def test_compressed_fields_and_names_with_slashes_are_standardized(tmp_path):
+    episodes = write_and_open(raw_oxe.kuka, tmp_path)
     output = rlds.robotics.standardized(episodes)
     path = "observation/clip_function_input/base_pose_tool_reached"
     for index in range(len(raw_oxe.EPISODES)):
@@ -131,43 +131,43 @@ def test_what_is_compressed_and_names_with_slashes(tmp_path):
 
 
 def test_rules_clip_invert_and_cast_actions(tmp_path):
-    episodes = opened(raw_oxe.roboturk, tmp_path / "roboturk")
+    episodes = write_and_open(raw_oxe.roboturk, tmp_path / "roboturk")
     for before, after in zip(episodes, rlds.robotics.standardized(episodes)):
         closed = before.steps["action"]["gripper_closedness_action"][:, 0]
         expected = [1 - min(max(value, 0), 1) for value in closed.tolist()]
         actual = after.steps["standard"]["action"][:, 6]
         np.testing.assert_allclose(actual, expected, atol=1e-7)
         assert "state" not in after.steps["standard"]
-    episodes = opened(raw_oxe.droid, tmp_path / "droid")
+    episodes = write_and_open(raw_oxe.droid, tmp_path / "droid")
     for before, after in zip(episodes, rlds.robotics.standardized(episodes)):
-        parts, output = before.steps["action_dict"], after.steps["standard"]["action"]
-        np.testing.assert_array_equal(output[:, :6], np.float32(parts["cartesian_velocity"]))
-        np.testing.assert_array_equal(output[:, 6:], np.float32(1 - parts["gripper_position"]))
+        action, output = before.steps["action_dict"], after.steps["standard"]["action"]
+        np.testing.assert_array_equal(output[:, :6], np.float32(action["cartesian_velocity"]))
+        np.testing.assert_array_equal(output[:, 6:], np.float32(1 - action["gripper_position"]))
         assert output.dtype == np.float32
         assert before.steps["action"].dtype == after.steps["action"].dtype == np.float64
 
 
 def test_standard_fields_are_read_for_a_range_of_steps(tmp_path):
-    output = rlds.robotics.standardized(opened(raw_oxe.bridge_dataset, tmp_path))
+    output = rlds.robotics.standardized(write_and_open(raw_oxe.bridge_dataset, tmp_path))
     full = output[2].steps
     actual = output.columns(2, ["standard/action", "observation/state"], start=3, stop=6)
     assert list(actual) == ["standard", "observation"]
     np.testing.assert_array_equal(actual["standard"]["action"], full["standard"]["action"][3:6])
     np.testing.assert_array_equal(actual["observation"]["state"], full["observation"]["state"][3:6])
-    again = pickle.loads(pickle.dumps(output))
+    copy = pickle.loads(pickle.dumps(output))
     np.testing.assert_array_equal(
-        again.columns(1, ["standard"])["standard"]["state"], output[1].steps["standard"]["state"]
+        copy.columns(1, ["standard"])["standard"]["state"], output[1].steps["standard"]["state"]
     )
     assert [outline.num_steps for outline in output.outlines()] == list(raw_oxe.EPISODES)
-    part = rlds.robotics.standardized(
+    tail = rlds.robotics.standardized(
         rlds.sources.open(output.source.bases[0].directory, "train[1:]")
     )
-    assert part.columns(0, ["standard/state"])["standard"]["state"].shape == (2, 8)
+    assert tail.columns(0, ["standard/state"])["standard"]["state"].shape == (2, 8)
     assert output.metadata["standard"]["action"][-1] == "binarize(action[6])"
 
 
 def test_unsuitable_datasets_are_refused(tmp_path):
-    bridge = opened(raw_oxe.bridge_dataset, tmp_path / "bridge")
+    bridge = write_and_open(raw_oxe.bridge_dataset, tmp_path / "bridge")
     with pytest.raises(KeyError, match=r"no field 'action/world_vector'.*there are: action, "):
         rlds.robotics.standardized(bridge, "fractal20220817_data")
     with pytest.raises(ValueError, match="would have 8 elements, but EEF_POS has 7"):
@@ -178,20 +178,20 @@ def test_unsuitable_datasets_are_refused(tmp_path):
     with pytest.raises(KeyError, match="no dataset 'mine' is registered"):
         rlds.robotics.standardized(bridge, "mine")
     with pytest.raises(ValueError, match="the registry has no rule"):
-        rlds.robotics.standardized(opened(raw_oxe.mt_opt, tmp_path / "mt_opt"))
-    # Without an encoding it may have any number of elements.
+        rlds.robotics.standardized(write_and_open(raw_oxe.mt_opt, tmp_path / "mt_opt"))
+    # An action without an encoding may have any number of elements.
     free = rlds.robotics.DatasetMeaning("free", standard_action=("action[0:2]", "1"))
     columns = rlds.robotics.standardized(bridge, free).columns(0, ["standard"])["standard"]
     assert columns["action"].shape == (6, 3)
-    twice = rlds.robotics.standardized(bridge)
+    output = rlds.robotics.standardized(bridge)
     with pytest.raises(ValueError, match="a field 'standard' already"):
-        rlds.robotics.standardized(twice, "bridge_dataset")
+        rlds.robotics.standardized(output, "bridge_dataset")
     with pytest.warns(UserWarning, match="publications disagree.*1 is closed: inverted"):
         with pytest.raises(KeyError):
             rlds.robotics.standardized(bridge, "berkeley_mvp")
 
 
-def test_a_field_that_is_too_short():
+def test_field_with_too_few_elements_is_refused():
     droid = rlds.robotics.meaning_of("droid")
     shapes = {"action_dict/cartesian_velocity": (6,), "action_dict/gripper_position": (1,)}
     with pytest.raises(ValueError, match=r"cartesian_position\[0:6\]: the field has 5 elements"):
@@ -199,11 +199,11 @@ def test_a_field_that_is_too_short():
         standard.widths_of(droid, shapes)
 
 
-def by_hand():
-    """For some datasets, sizes of fields, and what a row of the standard action is made of."""
-    state, parts = "observation/state", ("action/world_vector", "action/rotation_delta")
+def cases():
+    """Yields dataset names, field sizes, and functions that compute a standard action."""
+    state, deltas = "observation/state", ("action/world_vector", "action/rotation_delta")
 
-    def limited(value):
+    def clip(value):
         return min(max(value, 0), 1)
 
     yield (
@@ -211,13 +211,13 @@ def by_hand():
         {"action/rel_actions_world": 7, "observation/robot_obs": 15},
         lambda row: [
             *row["action/rel_actions_world"][:6],
-            limited(row["action/rel_actions_world"][6]),
+            clip(row["action/rel_actions_world"][6]),
         ],
     )
     yield (
         "toto",
-        {parts[0]: 3, parts[1]: 3, "action/open_gripper": 1, state: 7},
-        lambda row: [*row[parts[0]], *row[parts[1]], *row["action/open_gripper"]],
+        {deltas[0]: 3, deltas[1]: 3, "action/open_gripper": 1, state: 7},
+        lambda row: [*row[deltas[0]], *row[deltas[1]], *row["action/open_gripper"]],
     )
     yield (
         "language_table",
@@ -232,7 +232,7 @@ def by_hand():
     yield (
         "nyu_franka_play_dataset",
         {"action": 15, state: 13},
-        lambda row: [*row["action"][-8:-2], limited(row["action"][-2])],
+        lambda row: [*row["action"][-8:-2], clip(row["action"][-2])],
     )
     yield (
         "robo_net",
@@ -256,8 +256,8 @@ def by_hand():
     )
 
 
-@pytest.mark.parametrize(("name", "sizes", "expected"), list(by_hand()), ids=lambda v: str(v)[:20])
-def test_standard_columns_equal_rows_computed_by_hand(name, sizes, expected):
+@pytest.mark.parametrize(("name", "sizes", "action_of"), list(cases()), ids=lambda v: str(v)[:20])
+def test_standard_columns_equal_rows_computed_by_hand(name, sizes, action_of):
     rng = np.random.default_rng(2)
     columns = {path: rng.normal(size=(5, size)) for path, size in sizes.items()}
     steps = {}
@@ -266,16 +266,16 @@ def test_standard_columns_equal_rows_computed_by_hand(name, sizes, expected):
         (steps.setdefault(parent, {}) if parent else steps)[field] = column
     output = standard.standard_columns(steps, rlds.robotics.meaning_of(name))
     for row in range(5):
-        wanted = expected({path: column[row].tolist() for path, column in columns.items()})
-        np.testing.assert_array_equal(output["action"][row], np.float32(wanted))
+        action = action_of({path: column[row].tolist() for path, column in columns.items()})
+        np.testing.assert_array_equal(output["action"][row], np.float32(action))
     assert output["state"].shape == (5, 8)
 
 
-def test_every_standard_has_the_elements_of_its_encoding():
-    elsewhere = {"action_dict/cartesian_velocity": 6, "action_dict/gripper_position": 1}
+def test_every_standard_action_has_the_elements_of_its_encoding():
+    extra_sizes = {"action_dict/cartesian_velocity": 6, "action_dict/gripper_position": 1}
     for name in rlds.robotics.registered_datasets():
         meaning = rlds.robotics.meaning_of(name)
-        sizes = dict.fromkeys(meaning.state_fields, 14) | elsewhere
+        sizes = dict.fromkeys(meaning.state_fields, 14) | extra_sizes
         for dimension in meaning.action:
             element = dimension.element if dimension.element >= 0 else 8
             sizes[dimension.field] = max(sizes.get(dimension.field, 0), element + 1)

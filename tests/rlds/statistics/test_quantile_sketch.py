@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from rlds.statistics.quantile_sketch import CAPACITY, QuantileSketch
 
-QS = (0.0, 0.001, 0.01, 0.25, 0.5, 0.99, 1.0)
+QUANTILES = (0.0, 0.001, 0.01, 0.25, 0.5, 0.99, 1.0)
 
 
-def sketch_of(rows: np.ndarray, chunk: int = 1000) -> QuantileSketch:
+def make_sketch(rows: np.ndarray, chunk: int = 1000) -> QuantileSketch:
     sketch = QuantileSketch(rows.shape[1])
     for start in range(0, len(rows), chunk):
         sketch.add(rows[start : start + chunk])
@@ -20,7 +20,7 @@ def sketch_of(rows: np.ndarray, chunk: int = 1000) -> QuantileSketch:
 
 
 def rank_error(rows: np.ndarray, values: np.ndarray, q: float) -> float:
-    """The distance of q from the exact ranks of the values."""
+    """Returns the distance of q from the exact ranks of the values."""
     below = (rows < values).mean(axis=0)
     up_to = (rows <= values).mean(axis=0)
     return float(np.max(np.maximum(below - q, q - up_to)))
@@ -34,23 +34,23 @@ def rank_error(rows: np.ndarray, values: np.ndarray, q: float) -> float:
 )
 def test_few_values_are_exact(count: int, q: float, seed: int) -> None:
     rows = np.random.default_rng(seed).integers(0, 100, size=(count, 3)).astype(np.float64)
-    sketch = sketch_of(rows, chunk=777)
+    sketch = make_sketch(rows, chunk=777)
     assert sketch.error == 0.0
     np.testing.assert_allclose(sketch.quantile(q), np.quantile(rows, q, axis=0), rtol=1e-12)
 
 
-def shuffled(rows: np.ndarray) -> np.ndarray:
+def shuffle(rows: np.ndarray) -> np.ndarray:
     return np.random.default_rng(1).permutation(rows, axis=0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [shuffled, np.sort, np.flip, lambda rows: rows % 7.0])
+@pytest.mark.parametrize("order", [shuffle, np.sort, np.flip, lambda rows: rows % 7.0])
 def test_many_values_are_within_the_stated_error(order) -> None:
     rows = order(np.random.default_rng(0).normal(size=(300_000, 2)) * 1000)
-    sketch = sketch_of(rows, chunk=4321)
+    sketch = make_sketch(rows, chunk=4321)
     bound = np.log2(len(rows) / CAPACITY) / (2 * CAPACITY) + 2e-4
     assert 0.0 < sketch.error < bound
-    for q in QS:
+    for q in QUANTILES:
         assert rank_error(rows, sketch.quantile(q), q) <= sketch.error + 1 / len(rows)
     kept = sketch._buffer.nbytes + sum(
         level.half.nbytes for level in sketch._levels.values() if level.half is not None
@@ -60,21 +60,21 @@ def test_many_values_are_within_the_stated_error(order) -> None:
 
 @settings(max_examples=5)
 @given(parts=st.lists(st.integers(0, 40_000), min_size=1, max_size=5))
-def test_merged_sketches_are_those_of_all_values(parts: list[int]) -> None:
-    rng = np.random.default_rng(len(parts))
-    all_rows = [rng.normal(i, size=(count, 1)) for i, count in enumerate(parts)]
+def test_merged_sketch_is_within_the_error_over_all_values(counts: list[int]) -> None:
+    rng = np.random.default_rng(len(counts))
+    all_rows = [rng.normal(i, size=(count, 1)) for i, count in enumerate(counts)]
     merged = QuantileSketch(1)
     for rows in all_rows:
-        merged.merge(sketch_of(rows))
+        merged.merge(make_sketch(rows))
     rows = np.concatenate(all_rows)
     assert merged.count == len(rows)
-    for q in QS if len(rows) else ():
+    for q in QUANTILES if len(rows) else ():
         assert rank_error(rows, merged.quantile(q), q) <= merged.error + 1 / len(rows)
 
 
-def test_a_copy_goes_its_own_way() -> None:
+def test_changes_of_a_copy_leave_the_original() -> None:
     rows = np.random.default_rng(0).normal(size=(20_000, 2))
-    sketch = sketch_of(rows)
+    sketch = make_sketch(rows)
     before = sketch.quantile(0.3)
     copy = deepcopy(sketch)
     copy.add(rows + 100.0)

@@ -23,7 +23,7 @@ def episode(length: int, seed: int = 0, **fields: Any) -> dict[str, Any]:
     return {"steps": {**steps, **fields}}
 
 
-def test_many_episodes_as_one_array() -> None:
+def test_statistics_equal_those_of_the_concatenated_episodes() -> None:
     episodes = [episode(length, seed=length) for length in (3000, 1, 2000, 40, 9000, 500)]
     statistics = compute_statistics(iter(episodes), quantiles=(0.1, 0.5))
     assert list(statistics) == ["observation/state", "observation/mode", "action", "reward"]
@@ -47,26 +47,26 @@ def test_many_episodes_as_one_array() -> None:
         )
         assert (low <= field.quantiles[0.5]).all()
         assert (field.quantiles[0.5] <= high).all()
-    halves = [compute_statistics(part) for part in (episodes[:3], episodes[3:])]
+    halves = [compute_statistics(half) for half in (episodes[:3], episodes[3:])]
     np.testing.assert_allclose((halves[0] + halves[1])["action"].std, statistics["action"].std)
-    read = Statistics.from_json(statistics.to_json())
-    assert read["action"].mean.tolist() == statistics["action"].mean.tolist()
+    restored = Statistics.from_json(statistics.to_json())
+    assert restored["action"].mean.tolist() == statistics["action"].mean.tolist()
 
 
-def test_which_last_actions_count() -> None:
-    cut = [episode(3, action=np.array([1.0, 2.0, 3.0])) for _ in range(2)]
+def test_last_actions_count_unless_they_are_placeholders() -> None:
+    real = [episode(3, action=np.array([1.0, 2.0, 3.0])) for _ in range(2)]
     with pytest.warns(UserWarning, match="in 2 of 2 episodes the last action") as warned:
-        assert compute_statistics(cut)["action"].mean == 1.5
+        assert compute_statistics(real)["action"].mean == 1.5
     assert warned[0].filename == __file__
-    assert compute_statistics(cut, include_last_action=False)["action"].mean == 1.5
-    assert compute_statistics(cut, include_last_action=True)["action"].mean == 2.0
-    marked = [{**cut[0], "final_observation_known": False}, episode(2, action=np.array([8.0, 0.0]))]
-    statistics = compute_statistics(marked, ["action"], masks={"action": False})
+    assert compute_statistics(real, include_last_action=False)["action"].mean == 1.5
+    assert compute_statistics(real, include_last_action=True)["action"].mean == 2.0
+    mixed = [{**real[0], "final_observation_known": False}, episode(2, action=np.array([8.0, 0.0]))]
+    statistics = compute_statistics(mixed, ["action"], masks={"action": False})
     assert (statistics["action"].mean, statistics.num_transitions) == (3.5, 4)
     assert statistics["action"].mask.tolist() is False
 
 
-def test_what_is_asked_for() -> None:
+def test_only_requested_fields_have_statistics() -> None:
     statistics = compute_statistics([episode(3)], ["observation", "camera", "camera"], quantiles=())
     assert list(statistics) == ["observation/state", "observation/mode", "camera"]
     assert statistics["camera"].max.shape == (4, 4, 3)

@@ -1,4 +1,4 @@
-"""Cutting at keyframes and joining, against files that PyAV decodes as a whole."""
+"""Cutting and joining clips, against whole files that PyAV decodes."""
 
 import contextlib
 import dataclasses
@@ -19,16 +19,16 @@ from rlds.video.packets import open_video, read_packets
 RANGES = [(0, 7), (7, 21), (21, 40)]
 
 
-def _packets(data):
+def _demux(data):
     with av.open(io.BytesIO(data)) as container:
         return [bytes(packet) for packet in container.demux(video=0) if packet.size]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CODECS)
-def test_clips_play_alone_and_join(name, tmp_path):
+def test_clips_decode_alone_and_joined(name, tmp_path):
     data = encoded(name)
-    frames, packets = decoded(data), _packets(data)
+    frames, packets = decoded(data), _demux(data)
     path = tmp_path / "video.mp4"
     path.write_bytes(data)
     video = VideoFile(path)
@@ -37,24 +37,24 @@ def test_clips_play_alone_and_join(name, tmp_path):
     np.testing.assert_allclose(video.times, np.arange(40) / 30, atol=1e-6)
     clips = [video.clip(*frames) for frames in RANGES]
     for (begin, end), clip in zip(RANGES, clips, strict=True):
-        own = _packets(clip.data)
-        at = next(i for i in range(40) if packets[i : i + len(own)] == own)
+        clip_packets = _demux(clip.data)
+        offset = next(i for i in range(40) if packets[i : i + len(clip_packets)] == clip_packets)
         assert clip.num_frames == end - begin
-        shown = decoded(clip.data)
-        # Where a decoder leaves out frames that refer over the keyframe, there are less of them.
-        skip = clip.first - (len(own) - len(shown))
-        np.testing.assert_array_equal(shown[skip:][: end - begin], frames[begin:end])
-        assert at + len(own) <= 40
+        actual = decoded(clip.data)
+        # Some decoders skip frames that refer to frames before the keyframe.
+        skip = clip.first - (len(clip_packets) - len(actual))
+        np.testing.assert_array_equal(actual[skip:][: end - begin], frames[begin:end])
+        assert offset + len(clip_packets) <= 40
 
-    again = tmp_path / "again.mp4"
-    begins = join_clips(clips, again)
-    assert _packets(again.read_bytes()) == [p for clip in clips for p in _packets(clip.data)]
-    joined = VideoFile(again)
-    assert joined.info.num_frames == sum(len(_packets(clip.data)) for clip in clips)
-    before = 0
-    for clip, time in zip(clips, begins, strict=True):
-        np.testing.assert_allclose(joined.times[before + clip.first], time, atol=1e-9)
-        before += len(_packets(clip.data))
+    output = tmp_path / "again.mp4"
+    times = join_clips(clips, output)
+    assert _demux(output.read_bytes()) == [p for clip in clips for p in _demux(clip.data)]
+    joined = VideoFile(output)
+    assert joined.info.num_frames == sum(len(_demux(clip.data)) for clip in clips)
+    num_packets = 0
+    for clip, time in zip(clips, times, strict=True):
+        np.testing.assert_allclose(joined.times[num_packets + clip.first], time, atol=1e-9)
+        num_packets += len(_demux(clip.data))
 
 
 @pytest.mark.parametrize("movflags", [None, "faststart", "frag_keyframe+empty_moov"])
@@ -65,8 +65,8 @@ def test_clips_are_cut_from_files_with_sound_and_fragments(movflags, tmp_path):
     assert not VideoFile(clips[0].data).info.has_audio
     for joined in (clips, clips[1:], [clips[0], clips[0]]):
         join_clips(joined, tmp_path / "again.mp4")
-        expected = [packet for clip in joined for packet in _packets(clip.data)]
-        assert _packets((tmp_path / "again.mp4").read_bytes()) == expected
+        expected = [packet for clip in joined for packet in _demux(clip.data)]
+        assert _demux((tmp_path / "again.mp4").read_bytes()) == expected
 
 
 def test_a_clip_of_all_frames_is_the_file(tmp_path):
@@ -88,15 +88,15 @@ def test_clips_that_one_file_cannot_hold_are_refused(tmp_path):
         join_clips([Clip(encoded(), 30, 20)], tmp_path / "short.mp4")
 
 
-def test_a_truncated_file_gives_its_complete_frames(tmp_path):
+def test_truncated_file_has_its_complete_frames(tmp_path):
     data = encoded(movflags="faststart")  # Its tables come first.
     video = VideoFile(data[: len(data) * 2 // 3], name="cut.mp4")
-    number = video.info.num_frames
-    assert 12 < number < 40
+    num_frames = video.info.num_frames
+    assert 12 < num_frames < 40
     assert "was cut" in video.fault
-    clip = video.clip(0, number)
-    np.testing.assert_array_equal(decoded(clip.data)[:number], decoded(data)[:number])
-    with pytest.raises(SourceError, match=f"cut.mp4: needs frames 0 to 40.* {number} .*cut"):
+    clip = video.clip(0, num_frames)
+    np.testing.assert_array_equal(decoded(clip.data)[:num_frames], decoded(data)[:num_frames])
+    with pytest.raises(SourceError, match=f"cut.mp4: needs frames 0 to 40.* {num_frames} .*cut"):
         video.clip(0, 40)
     with pytest.raises(SourceError, match=r"no\.mp4: cannot be read"):
         _ = VideoFile(encoded()[:-300], name="no.mp4").info  # Its tables would come last.
@@ -110,9 +110,9 @@ def test_files_with_false_tables_are_refused():
         b"stsz": "'stsz' is of 4,294,967,295 samples",
         b"stts": "'stts' is of ",
     }.items():
-        at = data.index(table)
+        offset = data.index(table)
         hostile = data.copy()
-        hostile[at + 12 : at + 16] = b"\xff" * 4
+        hostile[offset + 12 : offset + 16] = b"\xff" * 4
         with pytest.raises(SourceError, match=message):
             _ = VideoFile(bytes(hostile)).info
     playlist = b"#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n"
@@ -130,7 +130,7 @@ def test_files_with_false_tables_are_refused():
         _ = VideoFile(sound.getvalue()).info
 
 
-def test_random_damage_is_a_source_error():
+def test_random_damage_raises_a_source_error():
     rng = np.random.default_rng(0)
     intact = encoded()
     for _ in range(60):
@@ -158,11 +158,10 @@ def test_several_sample_descriptions_are_detected():
 
 
 def test_frames_hidden_by_an_edit_list_are_left_out():
-    """An edit list leaves it out."""
     data = bytearray(encoded())
-    at = data.index(b"elst") + 16  # Version, number, duration; then where in the stream it begins.
-    start = int.from_bytes(data[at : at + 4], "big")
-    data[at : at + 4] = (start + 5 * 512).to_bytes(4, "big")
+    offset = data.index(b"elst") + 16  # Version, number, duration; then the begin in the stream.
+    start = int.from_bytes(data[offset : offset + 4], "big")
+    data[offset : offset + 4] = (start + 5 * 512).to_bytes(4, "big")
     video = VideoFile(bytes(data))
     assert video.info.num_frames == len(decoded(bytes(data))) == 35
     clip = video.clip(2, 7)
@@ -182,11 +181,11 @@ def test_a_pickled_video_file_cuts_the_same_clips(tmp_path):
 
 @pytest.mark.slow
 def test_system_errors_of_ffmpeg_count_as_damage():
-    """It refuses to seek in some files, with an error that otherwise means missing rights."""
+    """FFmpeg refuses to seek in some files, with an error that usually means missing rights."""
     data = encoded("h264", 10)
-    for at in range(data.index(b"moov"), len(data), 3):
+    for offset in range(data.index(b"moov"), len(data), 3):
         damaged = bytearray(data)
-        damaged[at] ^= 0x55
+        damaged[offset] ^= 0x55
         with contextlib.suppress(SourceError):
             VideoFile(bytes(damaged)).clip(0, 5)
 
@@ -212,14 +211,14 @@ def test_packet_tables_agree_with_the_packets_read(name, movflags):
 
 @pytest.mark.parametrize("name", ["h264", "h264 g=2", "h264 long"])
 def test_steps_of_an_episode_are_cut_out_of_its_clip(name):
-    """As `VideoFile` cuts them out of the video, and no packet of a frame is another one."""
+    """Frames and packets equal those that `VideoFile` cuts out of the video."""
     data = encoded(name)
     episode = VideoFile(data).clip(5, 35)
     for begin, end in [(0, 30), (3, 11), (29, 30)]:
         actual = cut_clip(episode, begin, end)
         assert actual.num_frames == end - begin
-        shown = decoded(actual.data)[actual.first :][: end - begin]
-        np.testing.assert_array_equal(shown, decoded(data)[5 + begin : 5 + end])
+        frames = decoded(actual.data)[actual.first :][: end - begin]
+        np.testing.assert_array_equal(frames, decoded(data)[5 + begin : 5 + end])
         assert packets_of(actual) == VideoFile(data).packets(5 + begin, 5 + end)
     with pytest.raises(ValueError, match="got 3, 31, expected a range of 30 frames"):
         cut_clip(episode, 3, 31)

@@ -1,4 +1,4 @@
-"""Windows of frames, against files that PyAV decodes as a whole."""
+"""Ranges of frames, against whole files that PyAV decodes."""
 
 import io
 
@@ -47,12 +47,12 @@ def test_depth_keeps_its_bits():
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
     with ClipReader(file.getvalue()) as reader:
-        read = reader.frames(1, 4)
-    assert read.dtype == np.uint16
-    np.testing.assert_array_equal(read[..., 0], depth[1:4])
+        frames = reader.frames(1, 4)
+    assert frames.dtype == np.uint16
+    np.testing.assert_array_equal(frames[..., 0], depth[1:4])
 
 
-def test_damaged_frames_hide_no_others():
+def test_intact_frames_around_damaged_ones_are_readable():
     data = bytearray(encoded("h264 g=2"))
     with av.open(io.BytesIO(bytes(data))) as container:
         packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
@@ -60,7 +60,7 @@ def test_damaged_frames_hide_no_others():
     data[pos + 4 : pos + size] = bytes(size - 4)
     expected = decoded(encoded("h264 g=2"))
     with ClipReader(bytes(data), "robot.mp4") as reader:
-        for _ in range(2):  # The others can be read nevertheless.
+        for _ in range(2):  # Intact frames stay readable after an error.
             np.testing.assert_array_equal(reader.frames(0, 20), expected[:20])
             np.testing.assert_array_equal(reader.frames(22, 40), expected[22:])
             with pytest.raises(SourceError, match=r"robot\.mp4"):
