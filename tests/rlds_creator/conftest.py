@@ -26,13 +26,13 @@ def _drawn_in_processes() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Labels and thumbnails are not stored in the home directory."""
+    """Stores labels and thumbnails outside the home directory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RLDS_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
 
 
-def _programs() -> Path | None:
+def _find_programs() -> Path | None:
     """Returns the folder of PostgreSQL, which is not in PATH on Debian."""
     initdb = shutil.which("initdb")
     folders = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
@@ -40,7 +40,7 @@ def _programs() -> Path | None:
     return next((folder for folder in folders if (folder / "initdb").exists()), None)
 
 
-def _unprivileged() -> dict[str, int]:
+def _unprivileged_user() -> dict[str, int]:
     """Returns the user that runs PostgreSQL, which refuses to run as root."""
     if os.geteuid():
         return {}
@@ -56,29 +56,29 @@ def _unprivileged() -> dict[str, int]:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Callable[[], str]]:
     """A temporary server; a call returns the URL of an empty database."""
-    programs = _programs()
+    programs = _find_programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed")
-    who = _unprivileged()
+    user = _unprivileged_user()
     root = Path(tempfile.mkdtemp(prefix="postgresql-"))
-    if who:
-        os.chown(root, who["user"], who["group"])
+    if user:
+        os.chown(root, user["user"], user["group"])
     data = root / "data"
 
     def run(*command: str) -> None:
-        done = subprocess.run(command, cwd=root, stdout=subprocess.DEVNULL, check=True, **who)
-        assert done.returncode == 0
+        result = subprocess.run(command, cwd=root, stdout=subprocess.DEVNULL, check=True, **user)
+        assert result.returncode == 0
 
     try:
         initdb = ("--auth=trust", "--username=tester", "--no-sync", "--encoding=UTF8")
         run(str(programs / "initdb"), "-D", str(data), *initdb, "--locale=C.UTF-8")
-        # No port: nothing else can be in the way.
+        # Without a port, no other server can conflict.
         options = f"-c listen_addresses='' -k {root} -c fsync=off"
         control = (str(programs / "pg_ctl"), "-D", str(data), "-w")
         run(*control, "-l", str(root / "log"), "-o", options, "start")
         indices = itertools.count()
 
-        def make() -> str:
+        def make_database() -> str:
             name = f"store{next(indices)}"
             server = f"host={root} user=tester dbname=postgres"
             with psycopg.connect(server, autocommit=True) as connection:
@@ -86,7 +86,7 @@ def postgresql() -> Iterator[Callable[[], str]]:
             return f"postgresql://tester@/{name}?host={root}"
 
         try:
-            yield make
+            yield make_database
         finally:
             run(*control, "-m", "immediate", "stop")
     finally:

@@ -66,7 +66,7 @@ import rlds_creator.server.app; show()
     assert "numpy" in worker
     assert "starlette" in view
     assert "sqlalchemy" in create
-    # It may run in a Python that has only what an environment needs.
+    # A worker may run in a Python with only the packages of its environment.
     assert not worker & {"msgspec", "starlette", "uvicorn", "sqlalchemy", "alembic"}
     assert not view & {"sqlalchemy", "alembic"}
     # Environments live in the processes of players, TensorFlow in those of exports.

@@ -12,10 +12,10 @@ from rlds_creator.store import records
 
 
 @pytest.mark.parametrize("module", [model, records])
-def test_fields_are_known_before_threads_read(
+def test_record_fields_are_resolved_before_threads_read(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two threads that have msgspec find out about the same class crash the process."""
+    """msgspec crashes the process if two threads resolve the fields of one class."""
     spec = importlib.util.spec_from_file_location("again", module.__file__)
     assert spec is not None
     assert spec.loader is not None
@@ -30,7 +30,7 @@ def test_fields_are_known_before_threads_read(
         field: int
 
     for each in [Unknown, *classes]:
-        each.__annotations__ = {"field": "Missing"}  # Where msgspec would look.
+        each.__annotations__ = {"field": "Missing"}  # msgspec would read these.
     for each in classes:
         msgspec.json.Decoder(each)
     with pytest.raises(NameError):

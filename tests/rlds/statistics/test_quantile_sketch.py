@@ -59,7 +59,7 @@ def test_many_values_are_within_the_stated_error(order) -> None:
 
 
 @settings(max_examples=5)
-@given(parts=st.lists(st.integers(0, 40_000), min_size=1, max_size=5))
+@given(counts=st.lists(st.integers(0, 40_000), min_size=1, max_size=5))
 def test_merged_sketch_is_within_the_error_over_all_values(counts: list[int]) -> None:
     rng = np.random.default_rng(len(counts))
     all_rows = [rng.normal(i, size=(count, 1)) for i, count in enumerate(counts)]

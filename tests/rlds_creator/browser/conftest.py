@@ -20,11 +20,11 @@ expect.set_options(timeout=20_000)
 
 
 class Visitor:
-    """A person with a browser of their own: nothing that goes wrong there is overlooked.
+    """A person with their own browser, which collects all problems.
 
     Attributes:
       page: The page of the browser, see Playwright.
-      troubles: What the console, the policy of the page and scripts complain about.
+      troubles: Problems that the console, the policy of the page and scripts report.
     """
 
     def __init__(self, context, address):
@@ -48,16 +48,16 @@ class Visitor:
         """The heading of the page."""
         return self.page.get_by_role("heading", level=1).inner_text()
 
-    def look(self, name, *, is_whole=True):
-        """Takes a picture of the page, and checks that all people can use it."""
+    def look(self, name, *, full_page=True):
+        """Takes a screenshot of the page, and checks its width and accessibility."""
         page = self.page
-        # What fades in has another contrast meanwhile.
+        # Animations change the contrast until they end.
         page.evaluate(
             "Promise.allSettled(document.getAnimations().filter((one) =>"
             " one.effect.getComputedTiming().iterations < 9).map((one) => one.finished))"
         )
         OUT.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=OUT / f"{name}.png", full_page=is_whole)
+        page.screenshot(path=OUT / f"{name}.png", full_page=full_page)
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
         page.evaluate(AXE)
         violations = page.evaluate(
@@ -83,12 +83,12 @@ def visit(chromium):
     """Makes visitors: `visit(served, viewport=PHONE, color_scheme="dark")`."""
     with contextlib.ExitStack() as stack:
 
-        def come(served, *, viewport=DESK, **options):
+        def make_visitor(served, *, viewport=DESK, **options):
             context = chromium.new_context(viewport=viewport, **options)
             stack.callback(context.close)
             return Visitor(context, served.address)
 
-        yield come
+        yield make_visitor
 
 
 @pytest.fixture

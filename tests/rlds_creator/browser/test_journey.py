@@ -1,4 +1,4 @@
-"""The way of a newcomer: from `rlds create` to the dataset of what was played."""
+"""The journey of a new user: from `rlds create` to a dataset of the played episodes."""
 
 import contextlib
 import json
@@ -22,12 +22,12 @@ from rlds_creator.frames import Frame
 pytestmark = pytest.mark.slow
 
 NUM_EPISODES, NUM_STEPS, SEED = 4, 150, 7
-KEYS = ("ArrowLeft", "ArrowRight")  # By the actions that they make.
+KEYS = ("ArrowLeft", "ArrowRight")  # In the order of their actions.
 
 
 @contextlib.contextmanager
-def command(*arguments, cwd):
-    """A command that serves pages: gives where, and ends it with Ctrl-C."""
+def serve(*arguments, cwd):
+    """Runs a command that serves pages; yields its address, and ends it with Ctrl-C."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RLDS_")}
     process = subprocess.Popen(
         [sys.executable, "-m", "rlds_tools", *arguments, "--no-open", "--port", "0"],
@@ -53,23 +53,23 @@ class Hands:
     """A person at the keyboard, who sees each picture as it comes.
 
     Attributes:
-      seen: The pictures of the episode that is played.
+      frames: The pictures of the current episode.
     """
 
     def __init__(self, page):
-        self.page, self.seen, self._socket = page, [], None
-        page.on("websocket", self._meet)
+        self.page, self.frames, self._socket = page, [], None
+        page.on("websocket", self._on_socket)
 
-    def _meet(self, socket):
+    def _on_socket(self, socket):
         self._socket = socket
-        socket.on("framereceived", self._see)
+        socket.on("framereceived", self._on_message)
 
-    def _see(self, message):
+    def _on_message(self, message):
         if isinstance(message, bytes):
             frame = Frame.decode(message)
             if frame.is_first:
-                self.seen.clear()
-            self.seen.append(frame)
+                self.frames.clear()
+            self.frames.append(frame)
 
     def begin(self, key):
         """Begins an episode with a key; without keys, no step is taken before the first press."""
@@ -83,27 +83,27 @@ class Hands:
 
     def press(self, key):
         """Presses a key, and waits for the pictures of what it does."""
-        before = len(self.seen)
+        before = len(self.frames)
         self.page.keyboard.press(key)
         self.wait(before + 1)
 
     def wait(self, count):
         """Waits until the episode has `count` pictures."""
-        while len(self.seen) < count:
+        while len(self.frames) < count:
             with self._socket.expect_event("framereceived"):
                 pass
 
     def judge(self, answer):
-        """Says what an episode is worth."""
+        """Gives the verdict on an episode."""
         self.page.get_by_role("dialog").get_by_role("button", name=answer, exact=True).click()
         self.until("ready")
 
 
 class Twin:
-    """The environment of the player, in the test.
+    """A copy of the environment of the player.
 
     Attributes:
-      steps: What it returned: observation, action that led there, reward, whether it is the last.
+      steps: Observation, action that led there, reward, and whether it is the last step.
     """
 
     def __init__(self, seed):
@@ -115,36 +115,36 @@ class Twin:
         assert not is_terminal  # The rule is good enough.
         self.steps.append((observation, action, reward, is_truncated))
 
-    def wish(self):
-        """The action of a good player: pushes the cart to where the pole falls."""
+    def choose_action(self):
+        """Returns the action that pushes the cart to where the pole falls."""
         return int(self.steps[-1][0] @ [0.1, 0.3, 1.0, 0.6] > 0)
 
 
-def played_cart_pole(hands):
-    """Plays the episodes of CartPole, and returns what has to be recorded."""
+def play_cart_pole(hands):
+    """Plays the episodes of CartPole, and returns the expected steps and presses."""
     meanings = [json.dumps(meaning) for meaning in ("push left", "push right")]
     twins, presses = [], []
     for episode in range(NUM_EPISODES):
         twin, pressed = Twin(SEED + episode), []
         hands.begin(KEYS[0])
-        while not hands.seen[-1].is_last:
-            pressed.append(KEYS[twin.wish()])
+        while not hands.frames[-1].is_last:
+            pressed.append(KEYS[twin.choose_action()])
             hands.press(pressed[-1])
             # If the machine is slow, a key may be held for long enough to be repeated.
-            for frame in hands.seen[len(twin.steps) :]:
+            for frame in hands.frames[len(twin.steps) :]:
                 assert frame.step == len(twin.steps)
                 twin.step(meanings.index(frame.action))
         hands.until("ended")
-        assert len(hands.seen) == len(twin.steps) == NUM_STEPS + 1
-        assert hands.seen[-1].total_reward == NUM_STEPS
+        assert len(hands.frames) == len(twin.steps) == NUM_STEPS + 1
+        assert hands.frames[-1].total_reward == NUM_STEPS
         hands.judge("Keep as complete")
         twins.append(twin)
         presses.append(pressed)
     return twins, presses
 
 
-def created(address):
-    """Makes the study; returns its identifier."""
+def create_study(address):
+    """Creates the study; returns its identifier."""
     environment = {
         "name": "Cart Pole",
         "family": "gymnasium",
@@ -159,7 +159,7 @@ def created(address):
     return stored["id"]
 
 
-def tagged(page):
+def add_tags(page):
     """Tags a step and a range of the first episode of the table, from its replay."""
     page.get_by_role("link", name="Episodes").click()
     page.get_by_label("Study", exact=True).select_option("Balance")
@@ -177,19 +177,19 @@ def tagged(page):
     page.keyboard.press("s")
     expect(page.get_by_role("button", name="step 10", exact=True)).to_be_visible()
     go(20)
-    for key in ("i", *["ArrowRight"] * 9, "o", "s"):  # Nobody waits for the page in between.
+    for key in ("i", *["ArrowRight"] * 9, "o", "s"):  # The keys do not wait for the page.
         page.keyboard.press(key)
     expect(page.get_by_role("button", name="steps 20\N{EN DASH}29", exact=True)).to_be_visible()
 
 
-def downloaded(page, study, format, name, folder, *, is_whole):
+def download(page, study, format, name, folder, *, has_internal):
     """Downloads the episodes of a study as a format; returns the folder of the data."""
     page.goto(f"{page.url.partition('/replay')[0].partition('/downloads')[0]}/episodes?{study}")
     page.get_by_role("checkbox", name="Select all rows of this page").click()
     page.get_by_role("button", name="Download…").click()
     page.get_by_label("Format", exact=True).select_option(format)
     page.get_by_label("Name").fill(name)
-    page.get_by_role("checkbox", name="Include internal data of the tool").set_checked(is_whole)
+    page.get_by_role("checkbox", name="Include internal data of the tool").set_checked(has_internal)
     page.get_by_role("button", name="Prepare download").click()
     link = page.get_by_role("link", name=f"Download the file of {name}")
     link.wait_for(timeout=60_000)
@@ -202,7 +202,7 @@ def downloaded(page, study, format, name, folder, *, is_whole):
 
 
 def check_log(path, twins, presses):
-    """The log has what the environments returned, and what was pressed."""
+    """Checks that the log has the steps of the environments and the pressed keys."""
     tagged_steps = {10, *range(20, 30)}
     with envlogger.Reader(path) as reader:
         metadata = reader.episode_metadata()
@@ -228,7 +228,7 @@ def check_log(path, twins, presses):
 
 
 def check_dataset(path, twins):
-    """The dataset has the same in the alignment of RLDS."""
+    """Checks that the dataset has the same steps in the alignment of RLDS."""
     episodes = rlds.sources.open(path)
     assert len(episodes) == NUM_EPISODES
     for episode_index, (episode, twin) in enumerate(zip(episodes, twins, strict=True)):
@@ -244,18 +244,18 @@ def check_dataset(path, twins):
         assert "image" not in steps
 
 
-def test_what_a_newcomer_plays_is_what_is_downloaded(visit, tmp_path):
-    with command("create", "recordings", cwd=tmp_path) as served:
+def test_downloads_have_the_steps_that_a_new_user_played(visit, tmp_path):
+    with serve("create", "recordings", cwd=tmp_path) as served:
         assert served.output_lines == ["3 studies, 0 episodes\n"]
         visitor = visit(served, accept_downloads=True)
         page = visitor.page
-        study = created(served.address)
+        study = create_study(served.address)
         hands = Hands(page)
         page.goto(served.address)
         page.get_by_role("link", name="Play Balance").click()
-        twins, presses = played_cart_pole(hands)
+        twins, presses = play_cart_pole(hands)
 
-        # Games that go by themselves, and those that wait.
+        # A game at its own pace, and one that waits for keys.
         page.goto(served.address)
         page.get_by_role("link", name="Play Breakout").click()
         hands.begin("Space")
@@ -272,10 +272,10 @@ def test_what_a_newcomer_plays_is_what_is_downloaded(visit, tmp_path):
         page.keyboard.press("Enter")
         hands.judge("Keep as complete")
 
-        tagged(page)
+        add_tags(page)
         query = f"study={study}&sort=started"
-        log = downloaded(page, query, "EnvLogger log", "log", tmp_path, is_whole=True)
-        dataset = downloaded(page, query, "TFDS dataset", "dataset", tmp_path, is_whole=False)
+        log = download(page, query, "EnvLogger log", "log", tmp_path, has_internal=True)
+        dataset = download(page, query, "TFDS dataset", "dataset", tmp_path, has_internal=False)
         dataset = dataset / "1.0.0"
         assert visitor.troubles == []
     check_log(log, twins, presses)

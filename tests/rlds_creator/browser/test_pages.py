@@ -1,4 +1,4 @@
-"""Studies, episodes, downloads and people, as Chromium shows them and people use them."""
+"""Pages of studies, episodes, downloads and people in Chromium."""
 
 import re
 import time
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow
 PHONE = {"width": 390, "height": 844}
 
 
-def recorded(served, *lengths):
-    """A study with tags, and an episode of each number of steps, played and kept."""
+def record_episodes(served, *lengths):
+    """Plays and keeps an episode of each number of steps; returns their study with tags."""
     study = served.study(drawn(), labels=[{"name": "crash", "key": "KeyC"}, {"name": "jump"}])
     with served.player(served.play(study)) as player:
         for length in lengths:
@@ -28,8 +28,8 @@ def recorded(served, *lengths):
     return study
 
 
-def listed(served, study, count, **changes):
-    """Rows of the table, without steps."""
+def add_rows(served, study, count, **changes):
+    """Adds rows to the table, without steps."""
     person = served.creator.store.people()[0].id
     for index in range(count):
         fields = {
@@ -49,7 +49,7 @@ def listed(served, study, count, **changes):
         served.creator.store.save_episode(EpisodeRecord(**{**fields, **changes}))
 
 
-def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
+def test_study_is_created_tested_edited_enabled_and_deleted(served, visit):
     visitor = visit(served)
     page = visitor.open("/")
     expect(page.get_by_text("No study yet")).to_be_visible()
@@ -62,7 +62,7 @@ def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
     expect(page.get_by_text("An environment needs a name.")).to_be_visible()
     visitor.look("study-wrong")
 
-    # A wrong environment shows its problem without a click; a right one shows its picture and keys.
+    # An invalid environment shows its problem without a click; a valid one its picture and keys.
     page.get_by_label("Family").select_option("drawn")
     first = page.locator("details.environment")
     first.get_by_label("Name").fill("Steps")
@@ -124,12 +124,12 @@ def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
     assert edited.environments[0].max_episode_steps == 50
     assert edited.state.value == "enabled"
 
-    listed(served, served.good("GET", f"/api/studies/{study.id}"), 3)
+    add_rows(served, served.good("GET", f"/api/studies/{study.id}"), 3)
     page.reload()
     page.get_by_role("button", name="More").click()
     page.get_by_role("menuitem", name="Delete study").click()
     expect(page.get_by_role("button", name="Delete study")).to_be_disabled()
-    visitor.look("study-delete", is_whole=False)
+    visitor.look("study-delete", full_page=False)
     page.get_by_label("to confirm").fill("Walks")
     page.get_by_role("button", name="Delete study").click()
     expect(page.get_by_text("No study yet")).to_be_visible()
@@ -137,7 +137,7 @@ def test_a_study_is_made_tried_edited_enabled_and_deleted(served, visit):
     assert visitor.troubles == []
 
 
-def test_nothing_that_was_written_is_lost_by_accident(served, visit):
+def test_unsaved_changes_are_not_lost_by_accident(served, visit):
     study = served.study(drawn(), name="Walk")
     visitor = visit(served)
     page = visitor.open("/episodes")
@@ -154,7 +154,7 @@ def test_nothing_that_was_written_is_lost_by_accident(served, visit):
         expect(page.get_by_label("Name").first).to_have_value("Mine")
         assert page.url.endswith(f"/studies/{study['id']}/edit")
 
-    # Somebody else is faster.
+    # Another person saves first.
     changed = served.good("PUT", f"/api/studies/{study['id']}", {**study, "name": "Theirs"})
     page.get_by_role("button", name="Save changes").click()
     expect(page.get_by_text("Somebody else has saved this study")).to_be_visible()
@@ -171,18 +171,18 @@ def test_nothing_that_was_written_is_lost_by_accident(served, visit):
     assert [one for one in visitor.troubles if "409" not in one] == []
 
 
-def test_episodes_are_found_sorted_selected_and_deleted(served, visit):
+def test_episodes_are_filtered_sorted_selected_and_deleted(served, visit):
     study = served.study(drawn(), {**drawn("box"), "name": "Drawn box"}, name="Walk")
-    listed(served, study, 120)
-    other = served.study(drawn(), name="Other")
+    add_rows(served, study, 120)
+    empty_study = served.study(drawn(), name="Other")
     visitor = visit(served)
     page = visitor.open("/episodes")
     rows = page.locator("tbody tr")
     expect(page.get_by_text("120 episodes", exact=True)).to_be_visible()
     expect(rows).to_have_count(50)
-    visitor.look("episodes", is_whole=False)
+    visitor.look("episodes", full_page=False)
     labels = page.locator(".filters .field > label").all()
-    assert len({label.bounding_box()["y"] for label in labels}) == 1  # Of dates, too.
+    assert len({label.bounding_box()["y"] for label in labels}) == 1  # Also labels of dates.
 
     page.get_by_label("Study", exact=True).select_option("Walk")
     page.get_by_label("Environment", exact=True).select_option("Drawn box")
@@ -196,18 +196,18 @@ def test_episodes_are_found_sorted_selected_and_deleted(served, visit):
     expect(rows.first.get_by_role("cell").nth(5)).to_have_text("2")
     page.get_by_role("button", name="Next page").click()
     expect(page.get_by_text(re.compile("51.60 of 60"))).to_be_visible()
-    # All of it is in the address: a link shows the same.
-    again = visit(served)
-    again.page.goto(page.url)
-    expect(again.page.get_by_text(re.compile("51.60 of 60"))).to_be_visible()
+    # The address has all filters: a link shows the same rows.
+    second_visitor = visit(served)
+    second_visitor.page.goto(page.url)
+    expect(second_visitor.page.get_by_text(re.compile("51.60 of 60"))).to_be_visible()
     page.get_by_role("button", name="Clear filters").click()
     expect(page.get_by_text("120 episodes", exact=True)).to_be_visible()
 
-    page.get_by_label("Study", exact=True).select_option(other["id"])
+    page.get_by_label("Study", exact=True).select_option(empty_study["id"])
     expect(page.get_by_text("No episode matches")).to_be_visible()
     page.get_by_role("button", name="Clear the filters").click()
 
-    # Selected ones stay selected on other pages; Shift takes those between.
+    # Episodes stay selected on other pages; Shift selects a range.
     boxes = page.get_by_role("checkbox", name="Select the episode")
     boxes.nth(0).click()
     boxes.nth(3).click(modifiers=["Shift"])
@@ -229,9 +229,9 @@ def test_episodes_are_found_sorted_selected_and_deleted(served, visit):
     assert visitor.troubles == []
 
 
-def test_episodes_of_two_environments_are_a_download_each(served, visit):
+def test_episodes_of_two_environments_become_two_downloads(served, visit):
     study = served.study(drawn(), drawn("box"))
-    listed(served, study, 4)
+    add_rows(served, study, 4)
     page = visit(served).open("/episodes")
     page.get_by_role("checkbox", name="Select all rows of this page").click()
     page.get_by_role("button", name="Download…").click()
@@ -246,8 +246,8 @@ def test_episodes_of_two_environments_are_a_download_each(served, visit):
     assert sorted(map(len, environments)) == [1, 1]
 
 
-def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
-    recorded(served, 2, 3, 4)
+def test_verdicts_change_and_keys_step_through_the_filtered_list(served, visit):
+    record_episodes(served, 2, 3, 4)
     visitor = visit(served)
     page = visitor.open("/episodes?sort=num_steps&state=completed")
     expect(page.locator("tbody td.number").first).to_have_text("2")
@@ -256,7 +256,7 @@ def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
     expect(verdict.get_by_role("button", name="Completed")).to_have_attribute(
         "aria-pressed", "true"
     )
-    visitor.look("replay-verdict", is_whole=False)
+    visitor.look("replay-verdict", full_page=False)
     verdict.get_by_role("button", name="Rejected").click()
     expect(page.locator("h1 .chip")).to_have_text("Rejected")
     page.keyboard.press("2")
@@ -270,11 +270,11 @@ def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
     page.keyboard.press("Shift+Slash")
     page.get_by_role("dialog").get_by_text("verdict: Cancelled").wait_for()
     page.keyboard.press("Escape")
-    # The list next to it says so; so does each person who has judged it.
-    listed = page.locator(".episode-list a[aria-current] .chip")
-    expect(listed).to_have_text("Cancelled")
-    shown = page.locator(".tag-list li")
-    expect(shown).to_have_text([re.compile("success: no"), re.compile("verdict: Cancelled")])
+    # The list shows the verdict, and the labels name their annotators.
+    listed_chip = page.locator(".episode-list a[aria-current] .chip")
+    expect(listed_chip).to_have_text("Cancelled")
+    shown_labels = page.locator(".tag-list li")
+    expect(shown_labels).to_have_text([re.compile("success: no"), re.compile("verdict: Cancelled")])
     expect(page.get_by_text("Annotators disagree.")).to_have_count(0)
     page.keyboard.press("n")
     expect(page.locator(".transport-step")).to_contain_text("/ 3")
@@ -287,13 +287,13 @@ def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
     expect(page.locator("tbody tr")).to_have_count(2)
     visitor.look("episodes-to-do")
     store = served.creator.store
-    (judged,) = served.good("GET", "/api/episodes?state=cancelled")["episodes"]
+    (row,) = served.good("GET", "/api/episodes?state=cancelled")["episodes"]
     bob = store.add_person("bob", Role.ANNOTATOR).id
-    store.add_label(judged["id"], "verdict", "rejected", by=bob)
+    store.add_label(row["id"], "verdict", "rejected", by=bob)
     page.get_by_label("To do").select_option("Verdicts differ")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name="Replay").click()
-    expect(shown).to_have_text(
+    expect(shown_labels).to_have_text(
         [
             re.compile("success: no"),
             re.compile("verdict: Rejectedbob, .*[0-9]whole"),
@@ -301,14 +301,14 @@ def test_a_verdict_is_changed_and_the_filtered_list_walked(served, visit):
         ]
     )
     page.get_by_text("Annotators disagree. The last label counts.").wait_for()
-    visitor.look("replay-verdicts-differ", is_whole=False)
+    visitor.look("replay-verdicts-differ", full_page=False)
     page.get_by_role("group", name="verdict").get_by_role("button", name="Cancelled").click()
-    expect(shown.nth(2)).to_contain_text("bob")
-    expect(listed).to_have_text("Cancelled")
+    expect(shown_labels.nth(2)).to_contain_text("bob")
+    expect(listed_chip).to_have_text("Cancelled")
     assert visitor.troubles == []
 
 
-def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
+def test_invited_people_see_only_the_pages_of_their_role(shared, visit):
     store = shared.creator.store
     owner = visit(shared)
     page = owner.open("/")
@@ -327,7 +327,7 @@ def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
     page.get_by_label("For", exact=False).first.fill("Class")
     page.get_by_role("button", name="Create link").click()
     link = page.get_by_label("Invitation link").input_value()
-    owner.look("invite", is_whole=False)
+    owner.look("invite", full_page=False)
     page.get_by_role("button", name="Done").click()
     expect(page.get_by_role("cell", name="Class", exact=True)).to_be_visible()
 
@@ -344,7 +344,7 @@ def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
         expect(player.page.get_by_role("heading", level=1)).to_contain_text("No access")
         player.look("not-allowed")
 
-    # A name is text, whatever is in it.
+    # Markup in a name is shown as text.
     page.reload()
     row = page.get_by_role("row", name="<b>Bao</b>")
     expect(row).to_be_visible()
@@ -365,9 +365,9 @@ def test_people_are_invited_and_see_what_their_role_lets_them(shared, visit):
     assert player.troubles == []
 
 
-def test_what_fails_is_said_and_can_be_tried_again(served, visit):
+def test_failed_requests_show_a_message_and_can_be_repeated(served, visit):
     study = served.study(drawn(), name="Walk")
-    listed(served, study, 2)
+    add_rows(served, study, 2)
     visitor = visit(served)
     page = visitor.page
     answers = {"status": 503, "body": "<html>busy</html>"}
@@ -379,33 +379,33 @@ def test_what_fails_is_said_and_can_be_tried_again(served, visit):
     page.get_by_role("button", name="Try again").click()
     expect(page.locator("tbody tr")).to_have_count(2)
 
-    # What is there already stays, with a remark.
+    # Loaded rows stay, with a message.
     page.route("**/api/episodes?*", lambda route: route.abort())
     page.get_by_role("button", name="Reload").click()
     expect(page.get_by_text("The server does not answer.")).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(2)
     page.unroute_all()
-    listed(served, study, 3)
+    add_rows(served, study, 3)
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(page.locator("tbody tr")).to_have_count(3)
     expect(page.get_by_text("The server does not answer.")).to_have_count(0)
 
-    # A server that was brought up to date has no pages of before.
+    # An updated server lacks the modules of the old pages.
     page.route("**/pages/downloads.js", lambda route: route.fulfill(status=404))
     page.get_by_role("link", name="Downloads").click()
     expect(page.get_by_text("The page did not load")).to_be_visible()
     page.unroute_all()
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_text("No downloads yet")).to_be_visible()
-    # What was deleted meanwhile.
+    # A study that was deleted meanwhile.
     visitor.open("/studies/gone")
     expect(page.get_by_role("heading", level=1, name="Not found")).to_be_visible()
     visitor.look("not-found")
 
 
-def test_all_can_be_done_with_keys(served, visit):
+def test_pages_are_usable_with_the_keyboard_alone(served, visit):
     study = served.study(drawn(), name="Walk")
-    listed(served, study, 4)
+    add_rows(served, study, 4)
     page = visit(served).open("/")
     keys = page.keyboard
     page.get_by_role("link", name="New study").wait_for()
@@ -446,21 +446,21 @@ def test_all_can_be_done_with_keys(served, visit):
     [(PHONE, "light"), (None, "dark")],
     ids=["phone-light", "desk-dark"],
 )
-def test_pages_fit_phones_and_dark_rooms(served, visit, viewport, scheme):
-    # Nobody hinders people from names like these.
-    long = "".join(chr(ord("a") + index % 26) for index in range(200))
+def test_pages_fit_phones_and_dark_themes(served, visit, viewport, scheme):
+    # Names may have any length and script.
+    long_name = "".join(chr(ord("a") + index % 26) for index in range(200))
     served.study(drawn(), name="Walk")
     study = served.study(
-        {**drawn(), "name": long},
+        {**drawn(), "name": long_name},
         {**drawn("box"), "name": "<b>قصة</b> " * 15},
         name="W" * 200,
-        description=long,
-        instructions=long,
-        labels=[{"name": long, "key": "KeyC", "description": long}],
+        description=long_name,
+        instructions=long_name,
+        labels=[{"name": long_name, "key": "KeyC", "description": long_name}],
     )
-    listed(served, study, 60)
+    add_rows(served, study, 60)
     person = served.creator.store.people()[0].id
-    for name in (long, "fall", "קפיצה"):
+    for name in (long_name, "fall", "קפיצה"):
         served.creator.store.add_label("row-000", name, by=person)
     sizes = {"viewport": viewport} if viewport else {}
     visitor = visit(served, color_scheme=scheme, **sizes)
@@ -487,7 +487,7 @@ def test_pages_fit_phones_and_dark_rooms(served, visit, viewport, scheme):
     if viewport:
         page.get_by_role("button", name="Filters").click()
     page.get_by_role("button", name="Theme").click()
-    visitor.look(f"{prefix}-selected", is_whole=False)
+    visitor.look(f"{prefix}-selected", full_page=False)
     background = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(background)
     page.get_by_role("menuitem", name="Dark" if scheme == "light" else "Light").click()

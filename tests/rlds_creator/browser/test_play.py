@@ -1,4 +1,4 @@
-"""Somebody plays in a browser: keys, pads, fingers, pauses, lost networks, and what is recorded."""
+"""Plays in a browser: keys, pads, touches, pauses, lost networks, and their recordings."""
 
 import base64
 import io
@@ -16,7 +16,7 @@ import envlogger
 pytestmark = pytest.mark.slow
 
 _LABELS = [{"name": "grasp", "key": "KeyG"}, {"name": "slip", "key": "KeyS"}]
-# How long a page ignores what was meant for the game, in milliseconds, and a bit.
+# Milliseconds in which a page ignores keys that were meant for the game, and a margin.
 _QUIET = 700
 
 
@@ -74,7 +74,7 @@ class Game:
         )
 
     @property
-    def words(self):
+    def cover_title(self):
         return self.page.inner_text(".cover-title")
 
     def start(self, state="ready"):
@@ -89,7 +89,7 @@ class Game:
         self.await_step(step + 1)
 
     def mash(self):
-        """Has keys that are meant for the game come just after its end."""
+        """Sends keys that are meant for the game just after its end."""
         self.page.evaluate(
             """() => new MutationObserver((_, observer) => {
                 if (!document.querySelector(".verdict")) return;
@@ -108,7 +108,7 @@ class Game:
 
 
 def episodes_of(served, study):
-    """The episodes by their numbers. A page may know that they are over before the store does."""
+    """Returns the episodes by number, as soon as the store knows that they are over."""
     address = f"/api/episodes?study={study['id']}&sort=started"
     rows = poll(
         lambda: served.good("GET", address)["episodes"],
@@ -117,8 +117,8 @@ def episodes_of(served, study):
     return {row["number"]: row for row in rows}
 
 
-def recorded(served, episode):
-    """The steps of an episode, its metadata, and that its pictures show what its steps say."""
+def read_episode(served, episode):
+    """Returns the steps and metadata of an episode; checks that pictures show their steps."""
     directory = served.creator.recordings._data.episode(episode["id"])
     with envlogger.Reader(directory) as reader:
         assert len(reader.episodes) == 1
@@ -126,10 +126,10 @@ def recorded(served, episode):
     for index, step in enumerate(steps):
         picture = np.asarray(Image.open(io.BytesIO(step.custom_data["image"])).convert("RGB"))
         assert int(step.timestep.observation["step"]) == index
-        shown, keys = read_drawn(picture)
-        assert shown == index
+        drawn_step, keys = read_drawn(picture)
+        assert drawn_step == index
         held = json.loads(step.custom_data["keys"])
-        # After a reset, and with keys that it does not use, it draws those before.
+        # After a reset, and with unused keys, the environment draws earlier keys.
         if index and "KeyQ" not in held:
             assert set(keys) == {name for name in held if name.startswith(("Arrow", "Space"))}
     return steps, metadata
@@ -143,66 +143,66 @@ def events_of(steps):
     return [event for step in steps for event in json.loads(step.custom_data["inputs"])]
 
 
-def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, visit):
+def test_game_at_its_own_pace_survives_blur_reload_and_lost_network(served, visit):
     study = served.study(drawn(mode="async", fps=10.0), labels=_LABELS, instructions="Walk.")
     visitor = visit(served)
     game = Game.open(visitor, study)
     page, keyboard = game.page, game.page.keyboard
-    visitor.look("play-ready", is_whole=False)
+    visitor.look("play-ready", full_page=False)
     game.start()
 
-    # A tap that is shorter than a step is in the next one.
+    # A tap shorter than a step is in the next step.
     game.await_step(2)
     keyboard.press("ArrowUp")
     game.await_step(game.step + 3)
-    # What is held acts until it is let go of.
+    # A held key acts until it is released.
     keyboard.down("ArrowRight")
     page.wait_for_selector(".keymap .key.is-held[data-input=ArrowRight]")
     game.await_step(game.step + 5)
-    visitor.look("play-running", is_whole=False)
+    visitor.look("play-running", full_page=False)
     keyboard.up("ArrowRight")
-    # Somebody goes to another window with a key down, and lets it go there.
+    # The player changes the window with a key down, and releases it there.
     game.await_step(game.step + 2)
     keyboard.down("ArrowLeft")
     game.await_step(game.step + 3)
     page.evaluate("dispatchEvent(new Event('blur'))")
     after_blur = game.await_pause()
-    assert "another window" in game.words
+    assert "another window" in game.cover_title
     assert page.query_selector(".key.is-held") is None
     page.evaluate("addEventListener('keyup', event => event.stopImmediatePropagation(), true)")
     keyboard.up("ArrowLeft")
 
-    # Escape pauses: nothing goes on.
+    # Escape pauses the game.
     game.start("paused")
     game.await_step(game.step + 3)
     keyboard.press("Escape")
     step = game.await_pause()
     page.wait_for_timeout(500)
     assert game.step == step
-    visitor.look("play-paused", is_whole=False)
+    visitor.look("play-paused", full_page=False)
 
-    # The page is loaded anew: the same step is there.
+    # A reloaded page shows the same step.
     page.reload()
     game.await_state("paused")
     page.wait_for_selector(f".stage canvas[data-step='{step}']")
     game.start("paused")
     game.await_step(step + 3)
-    # So it is while it runs.
+    # A reload while the game runs pauses it.
     keyboard.down("ArrowDown")
     game.await_step(game.step + 2)
     page.reload()
     game.await_state("paused")
     keyboard.up("ArrowDown")
-    assert game.words.startswith("Paused")
+    assert game.cover_title.startswith("Paused")
 
-    # The network goes, with a key down, and comes back.
+    # The network is lost with a key down, and comes back.
     game.start("paused")
     keyboard.down("Space")
     game.await_step(game.step + 2)
     page.context.set_offline(True)
     game.await_state("running", "reconnecting")
-    assert "lost" in game.words
-    visitor.look("play-reconnecting", is_whole=False)
+    assert "lost" in game.cover_title
+    visitor.look("play-reconnecting", full_page=False)
     page.wait_for_timeout(1500)
     keyboard.up("Space")
     page.context.set_offline(False)
@@ -215,14 +215,14 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
     page.wait_for_timeout(_QUIET)
     keyboard.press("Equal")
     page.wait_for_selector(".verdict input[value=true]:checked", state="attached")
-    visitor.look("play-verdict", is_whole=False)
+    visitor.look("play-verdict", full_page=False)
     keyboard.press("Enter")
     game.await_state("ready")
-    page.click(".toast >> text=Watch")  # It is gone after a while.
+    page.click(".toast >> text=Watch")  # The link disappears after a while.
 
     (row,) = episodes_of(served, study).values()
     assert (row["state"], row["success"], row["reason"]) == ("completed", True, "user")
-    steps, metadata = recorded(served, row)
+    steps, metadata = read_episode(served, row)
     assert row["num_steps"] == len(steps)
     actions = {"ArrowUp": 3, "ArrowRight": 2, "ArrowLeft": 1, "ArrowDown": 4, "Space": 5}
     for step in steps[1:]:
@@ -243,19 +243,19 @@ def test_a_game_at_its_own_pace_survives_all_that_happens_to_its_page(served, vi
         for event in game.sent
         if event["value"]
     ]
-    kept = [event for event in events_of(steps) if event[2]]
-    assert [event for event in kept if event[1] in actions] == [
+    recorded = [event for event in events_of(steps) if event[2]]
+    assert [event for event in recorded if event[1] in actions] == [
         event for event in sent if event[1] in actions
     ]
     gaps = json.loads(metadata["gaps"])
     assert len(gaps) == 4
     assert [step for step, _ in gaps] == sorted(step for step, _ in gaps)
 
-    # It is in the replay page.
+    # The replay page shows it.
     page.wait_for_url(f"{served.address}/replay/{row['id']}")
     page.wait_for_selector(".picture canvas[data-step='0']")
     check_replay(served, visitor, row, steps)
-    # A browser says so itself when a connection is lost, and when another page changed notes.
+    # The browser itself reports a lost connection, and a conflict of notes.
     assert [
         trouble for trouble in visitor.troubles if not re.search("ERR_INTERNET|409", trouble)
     ] == []
@@ -314,16 +314,16 @@ def check_replay(served, visitor, row, steps):
     page.click(".chart .u-over", position={"x": 1, "y": 20})
     page.wait_for_selector(".picture canvas[data-step='0']")
 
-    # Somebody else writes notes in the meantime: nothing is lost.
+    # Another person writes notes in the meantime: nothing is lost.
     page.fill(".notes textarea", "mine")
-    other = {"notes": "theirs", "version": row["version"]}
-    served.good("PUT", f"/api/episodes/{row['id']}/notes", other)
+    notes = {"notes": "theirs", "version": row["version"]}
+    served.good("PUT", f"/api/episodes/{row['id']}/notes", notes)
     page.click(".notes >> text=Save")
     page.wait_for_selector(".conflict >> text=theirs")
     page.click("text=Keep both")
     page.wait_for_selector(".conflict", state="detached")
-    now = served.good("GET", f"/api/episodes/{row['id']}")
-    assert now["notes"] == "theirs\n\nmine"
+    episode = served.good("GET", f"/api/episodes/{row['id']}")
+    assert episode["notes"] == "theirs\n\nmine"
 
 
 def test_a_game_that_waits_steps_once_for_each_press(served, visit):
@@ -332,7 +332,7 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
     game = Game.open(visitor, study)
     page, keyboard = game.page, game.page.keyboard
     game.start()
-    assert game.step == 0  # The key that began it is no step.
+    assert game.step == 0  # The key that starts the game causes no step.
     keyboard.down("ArrowRight")
     game.await_step(1)
     for _ in range(5):
@@ -348,7 +348,7 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
     page.wait_for_selector(".camera[aria-pressed=true] >> text=far")
     assert game.step == 2
 
-    # A short press of the key that throws it away does nothing; a long one does.
+    # Only a long press of Backspace discards the episode.
     keyboard.press("Backspace")
     page.wait_for_timeout(900)
     assert game.step == 2
@@ -363,7 +363,7 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
     keyboard.press("Minus")
     game.judge("KeyK")
 
-    # The environment ends it while keys are pressed: they answer nothing.
+    # The environment ends the episode while keys are pressed: they give no verdict.
     game.start()
     game.mash()
     for _ in range(40):
@@ -377,24 +377,24 @@ def test_a_game_that_waits_steps_once_for_each_press(served, visit):
         ("cancelled", "user", False),
         ("completed", "terminated", None),
     ]
-    actions = [[step.action for step in recorded(served, row)[0]][1:] for row in rows.values()]
+    actions = [[step.action for step in read_episode(served, row)[0]][1:] for row in rows.values()]
     assert actions == [[2, 3], [3, 5], [1] * 40]
 
 
-def test_a_game_is_in_one_tab_at_a_time(served, visit):
+def test_game_runs_in_one_tab_at_a_time(served, visit):
     study = served.study(drawn())
     visitor = visit(served)
     game = Game.open(visitor, study)
     game.start()
     game.tap("ArrowUp")
-    second = visitor.context.new_page()
-    second.goto(game.page.url)
-    second.wait_for_selector(".stage canvas[data-step='1']")
+    second_page = visitor.context.new_page()
+    second_page.goto(game.page.url)
+    second_page.wait_for_selector(".stage canvas[data-step='1']")
     game.page.wait_for_selector("text=You are playing in another tab")
-    # The game waits for a key in the tab that takes it, as it does when the page is loaded anew.
-    second.wait_for_selector(".play[data-state='paused']")
+    # The game waits for a key in the tab that takes it over, as it does after a reload.
+    second_page.wait_for_selector(".play[data-state='paused']")
     game.page.click("text=Play here")
-    second.wait_for_selector("text=You are playing in another tab")
+    second_page.wait_for_selector("text=You are playing in another tab")
     game.await_state("paused")
     game.page.keyboard.press("KeyQ")
     game.await_state("running")
@@ -413,7 +413,7 @@ window.setPad = (axes, buttons) => {
 """
 
 
-def test_pads_and_pointers_make_actions_that_are_recorded(served, visit):
+def test_actions_of_pads_and_pointers_are_recorded(served, visit):
     study = served.study(drawn("box", mode="async", fps=20.0))
     visitor = visit(served)
     page = visitor.page
@@ -425,12 +425,12 @@ def test_pads_and_pointers_make_actions_that_are_recorded(served, visit):
     game.await_state("running")
     page.evaluate("setPad([0.03, -0.05], [0, 0])")
     game.await_step(3)
-    still = game.step
+    still_step = game.step
     page.evaluate("setPad([0.5, -1], [0, 0])")
-    game.await_step(still + 6)
-    moving = game.step
-    page.evaluate("setPad(null)")  # It is pulled out, with its stick held.
-    game.await_step(moving + 6)
+    game.await_step(still_step + 6)
+    moving_step = game.step
+    page.evaluate("setPad(null)")  # The pad is disconnected with its stick held.
+    game.await_step(moving_step + 6)
     canvas = page.locator(".stage canvas").bounding_box()
     page.mouse.move(canvas["x"] + canvas["width"] / 2, canvas["y"] + canvas["height"] / 2)
     page.mouse.down()
@@ -440,21 +440,21 @@ def test_pads_and_pointers_make_actions_that_are_recorded(served, visit):
     game.judge("Enter")
 
     (row,) = episodes_of(served, study).values()
-    steps, metadata = recorded(served, row)
+    steps, metadata = read_episode(served, row)
     assert "Test pad" in metadata["rlds_creator:controller"]
     actions = np.array([step.action for step in steps[1:]])
-    assert not actions[: still - 1].any()
-    moved = np.flatnonzero(actions.any(axis=1))
-    assert moved.size >= 5
-    assert np.all(np.diff(moved) == 1)
-    np.testing.assert_allclose(actions[moved[1:-1]], [[0.5, -1]] * (moved.size - 2), atol=0.026)
-    pointed = [json.loads(step.custom_data["keys"]) for step in steps]
-    pointed = [keys for keys in pointed if "Pointer0" in keys]
-    assert len(pointed) >= 3
-    assert all(abs(keys["PointerX"] - 0.5) < 0.01 > abs(keys["PointerY"] - 0.5) for keys in pointed)
+    assert not actions[: still_step - 1].any()
+    rows = np.flatnonzero(actions.any(axis=1))
+    assert rows.size >= 5
+    assert np.all(np.diff(rows) == 1)
+    np.testing.assert_allclose(actions[rows[1:-1]], [[0.5, -1]] * (rows.size - 2), atol=0.026)
+    pressed = [json.loads(step.custom_data["keys"]) for step in steps]
+    pressed = [keys for keys in pressed if "Pointer0" in keys]
+    assert len(pressed) >= 3
+    assert all(abs(keys["PointerX"] - 0.5) < 0.01 > abs(keys["PointerY"] - 0.5) for keys in pressed)
 
 
-def test_a_phone_has_buttons_to_touch(served, visit):
+def test_phone_has_touch_buttons(served, visit):
     study = served.study(drawn())
     phone = {"width": 390, "height": 844}
     visitor = visit(served, viewport=phone, has_touch=True, is_mobile=True, device_scale_factor=2)
@@ -466,21 +466,21 @@ def test_a_phone_has_buttons_to_touch(served, visit):
     for index, button in enumerate((".ArrowRight", ".ArrowUp", ".touches >> text=jump"), 1):
         page.tap(f".touchpad {button}")
         game.await_step(index)
-    visitor.look("play-phone", is_whole=False)
+    visitor.look("play-phone", full_page=False)
     page.tap(".commands >> text=It worked")
     page.wait_for_selector(".verdict")
     page.wait_for_timeout(_QUIET)
-    visitor.look("play-verdict-phone", is_whole=False)
+    visitor.look("play-verdict-phone", full_page=False)
     page.tap(".verdict .primary")
     game.await_state("ready")
     (row,) = episodes_of(served, study).values()
-    assert [step.action for step in recorded(served, row)[0]][1:] == [2, 3, 5]
+    assert [step.action for step in read_episode(served, row)[0]][1:] == [2, 3, 5]
     page.goto(f"{served.address}/replay/{row['id']}")
     page.wait_for_selector(".picture canvas[data-step='0']")
     visitor.look("replay-phone")
 
 
-def test_two_episodes_are_compared(served, visit):
+def test_two_episodes_are_compared_side_by_side(served, visit):
     study = served.study(drawn())
     visitor = visit(served)
     game = Game.open(visitor, study)
@@ -496,12 +496,12 @@ def test_two_episodes_are_compared(served, visit):
     page.fill("[aria-label='Address of the right episode']", f"{served.address}/replay/{short}?t=2")
     page.click("text=Show")
     page.wait_for_selector(".pair")
-    sides = lambda: [  # noqa: E731
+    side_steps = lambda: [  # noqa: E731
         int(canvas.get_attribute("data-step")) for canvas in page.query_selector_all(".side canvas")
     ]
     page.keyboard.press("End")
     page.wait_for_selector(".side canvas[data-step='6']")
-    assert sides() == [6, 3]
+    assert side_steps() == [6, 3]
     assert page.inner_text(".side.is-over .step-line").endswith("ended")
     page.click(".segments input[value=end]")
     page.keyboard.press("Home")
@@ -510,5 +510,5 @@ def test_two_episodes_are_compared(served, visit):
         page.keyboard.press("ArrowRight")
     page.wait_for_selector(".side:nth-child(1) canvas[data-step='4']")
     page.wait_for_selector(".side:nth-child(2) canvas[data-step='1']")
-    assert sides() == [4, 1]
-    visitor.look("compare", is_whole=False)
+    assert side_steps() == [4, 1]
+    visitor.look("compare", full_page=False)

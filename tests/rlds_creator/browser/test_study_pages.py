@@ -1,4 +1,4 @@
-"""The way of a participant: the link, the consent, the instructions, and practice."""
+"""Pages of participants: link, consent, instructions and practice."""
 
 import os
 
@@ -26,8 +26,8 @@ INSTRUCTIONS = """**Push** the *cart*, <b>2 * 3 * 4</b>.
 """
 
 
-def entered(visitor, token, name):
-    """The page to which a link leads."""
+def enter_by_link(visitor, token, name):
+    """Enters by a link; returns the page to which it leads."""
     page = visitor.open(f"/enter#{token}")
     page.get_by_label("Your name").fill(name)
     page.get_by_role("button", name="Enter").click()
@@ -40,7 +40,7 @@ def test_owners_ask_for_consent_and_invite_to_a_study(shared, visit):
     study = store.save_study(Study(name="Walk", environments=(environment,), state="enabled"))
     store.save_study(Study(name="Other", environments=(environment,), state="enabled"))
     owner = visit(shared)
-    page = entered(owner, store.invite(Role.OWNER)[1], "Olga")
+    page = enter_by_link(owner, store.invite(Role.OWNER)[1], "Olga")
     page.get_by_role("link", name="Walk", exact=True).click()
     page.get_by_role("link", name="Edit").click()
     page.get_by_label("Instructions").first.fill(INSTRUCTIONS + "Take your time.\n\n" * 20)
@@ -52,14 +52,14 @@ def test_owners_ask_for_consent_and_invite_to_a_study(shared, visit):
     page.get_by_role("button", name="Invite…").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Study")).to_have_value(study.id)
-    owner.look("invite-to-study", is_whole=False)
+    owner.look("invite-to-study", full_page=False)
     dialog.get_by_role("button", name="Create link").click()
     token = dialog.get_by_label("Invitation link").input_value().partition("#")[2]
     saved = store.study(study.id)
     assert (saved.practice, saved.total_quota) == (1, 20)
 
     player = visit(shared)
-    page = entered(player, token, "Pia")
+    page = enter_by_link(player, token, "Pia")
     expect(page.get_by_role("heading", level=1)).to_have_text("Walk")
     player.look("study-consent")
     expect(page.locator(".markdown strong").first).to_have_text("Push")
@@ -90,15 +90,15 @@ def test_keys_come_before_long_instructions(served, visit, name, viewport):
     page = visitor.open(f"/play/{study['id']}")
     page.locator(".play[data-state=ready]").wait_for()
     keys = page.locator(".keymap").first.bounding_box()
-    read = page.locator("#instructions").bounding_box()
+    instructions = page.locator("#instructions").bounding_box()
     if name == "desk":
-        assert keys["y"] + keys["height"] < read["y"] < viewport["height"]
-    assert read["height"] <= 190
+        assert keys["y"] + keys["height"] < instructions["y"] < viewport["height"]
+    assert instructions["height"] <= 190
     page.keyboard.press("Enter")
     page.locator(".play[data-state=running]").wait_for()
     page.keyboard.press("ArrowRight")
     expect(page.get_by_text("Practice: this episode is not data")).to_be_visible()
-    visitor.look(f"play-instructions-{name}", is_whole=name == "phone")
+    visitor.look(f"play-instructions-{name}", full_page=name == "phone")
     page.get_by_role("button", name="More").click()
     assert page.locator("#instructions").bounding_box()["height"] > 190
     page.get_by_role("button", name="Less").click()
@@ -117,7 +117,7 @@ def gated(tmp_path):
     os.close(pipe)
 
 
-def test_an_environment_that_runs_too_slowly_is_noticed(gated, visit, tmp_path):
+def test_page_warns_of_an_environment_that_runs_too_slowly(gated, visit, tmp_path):
     served, pipe = gated
     study = served.study(drawn(mode="async", fps=20, gate=str(tmp_path / "gate")))
     visitor = visit(served)
@@ -131,19 +131,19 @@ def test_an_environment_that_runs_too_slowly_is_noticed(gated, visit, tmp_path):
     page.locator(".play[data-state=running]").wait_for()
     page.clock.run_for(1000)
     hint, step = page.locator(".is-slow"), 0
-    for steps_per_second, measured in ((5, "5 of 20 steps/s"), (14, ""), (13, "13 of 20 steps/s")):
+    for steps_per_second, rate in ((5, "5 of 20 steps/s"), (14, ""), (13, "13 of 20 steps/s")):
         for _ in range(4):
             os.write(pipe, bytes(steps_per_second))
             step += steps_per_second
             page.locator(f"canvas[data-step='{step}']").wait_for()
             page.clock.run_for(1000)
-        if measured:
-            expect(hint).to_contain_text(f"This runs at {measured}.")
+        if rate:
+            expect(hint).to_contain_text(f"This runs at {rate}.")
         else:
             expect(hint).to_have_count(0)
         page.clock.run_for(500)  # A measurement takes 4 s, and the next one begins 0.5 s later.
     page.get_by_role("button", name="Use draft quality").click()
-    os.write(pipe, bytes(1))  # The worker hears of it after a step.
+    os.write(pipe, bytes(1))  # The worker changes the quality after a step.
     expect(hint).to_have_count(0)
 
 
@@ -174,7 +174,7 @@ def test_downloads_leave_out_practice_and_have_all_formats(served, visit, name, 
     assert formats.locator("option").count() == len(FORMATS)
     formats.select_option("zarr")
     expect(dialog.get_by_label("Options of the format")).to_be_visible()
-    visitor.look(f"download-formats-{name}", is_whole=False)
+    visitor.look(f"download-formats-{name}", full_page=False)
     dialog.get_by_label("Include 1 practice episode").uncheck()
     dialog.get_by_role("button", name="Prepare download").click()
     page.get_by_role("link", name="Download the file of walk").wait_for(timeout=60_000)

@@ -1,4 +1,4 @@
-"""`rlds view` in Chromium: datasets, their episodes, and what is in their steps."""
+"""`rlds view` in Chromium: datasets, their episodes and steps."""
 
 import re
 
@@ -22,8 +22,8 @@ _STEPS = 12
 PHONE = {"width": 390, "height": 844}
 
 
-class _Eyes(dm_env.Environment):
-    """Two cameras, of which one sees depths, and a vector."""
+class _CameraEnv(dm_env.Environment):
+    """Environment with a colour camera, a depth camera and a vector."""
 
     def observation_spec(self):
         return {
@@ -57,7 +57,7 @@ def viewed(tmp_path_factory):
     """A server of two logs, with the `address` that visitors need."""
     folder = tmp_path_factory.mktemp("logs")
     for name in ("reach", "push"):
-        with envlogger.EnvLogger(_Eyes(), data_directory=str(folder / name)) as env:
+        with envlogger.EnvLogger(_CameraEnv(), data_directory=str(folder / name)) as env:
             for _ in range(3):
                 timestep = env.reset()
                 while not timestep.last():
@@ -77,7 +77,7 @@ def test_the_viewer_opens_datasets_and_episodes(viewed, visit, options):
     visitor.look(f"{name}-dataset")
     page.click("text=Episode 1")
     page.wait_for_selector(".picture canvas[data-step='0']")
-    # Both cameras are shown; one of them is left out, and the step is drawn as it is.
+    # Both cameras are shown; one is hidden, and the other shows the step.
     assert page.locator(".picture").count() == 2
     page.click(".picture-choice >> text=depth")
     page.locator("h1").focus()
@@ -90,7 +90,7 @@ def test_the_viewer_opens_datasets_and_episodes(viewed, visit, options):
         """() => {
             const canvas = document.querySelector(".picture canvas");
             const { data } = canvas.getContext("2d").getImageData(0, 16, 48, 1);
-            return data.filter((value, at) => at % 4 === 0 && value > 127).length;
+            return data.filter((value, index) => index % 4 === 0 && value > 127).length;
         }"""
     )
     assert white == 4 * 6
@@ -99,7 +99,7 @@ def test_the_viewer_opens_datasets_and_episodes(viewed, visit, options):
     page.wait_for_selector(".chart-part:has-text('observation/arm') .u-over")
     visitor.look(name)
 
-    # It plays to its end, and what comes after it is a key away.
+    # It plays to its end, and keys open its neighbours.
     page.keyboard.press("Home")
     page.keyboard.press("Space")
     page.wait_for_selector(f".picture canvas[data-step='{_STEPS - 1}']")
@@ -128,7 +128,7 @@ def test_curves_are_read_hidden_and_scaled(viewed, visit):
     expect(plots).to_have_count(3)
     assert min(plot.bounding_box()["height"] for plot in plots.all()) >= 140
     assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
-    # The values are those of the step, or of the one that the mouse is at in any of the charts.
+    # The values are those of the step, or of the step under the mouse in any chart.
     rewards = page.locator(".chart-part", has_text="Rewards").locator(".legend-value")
     expect(rewards).to_have_text(["0.250", "1.25"])
     box = plots.nth(0).bounding_box()
@@ -141,15 +141,15 @@ def test_curves_are_read_hidden_and_scaled(viewed, visit):
     expect(rewards).to_have_text(["0.250", "1.25"])
     arm = page.locator(".chart-part", has_text="observation/arm")
     # Without its largest curve, the other curves have the whole height.
-    drawn = "(chart) => chart.querySelector('canvas').toDataURL()"
-    before = arm.evaluate(drawn)
+    read_image = "(chart) => chart.querySelector('canvas').toDataURL()"
+    before = arm.evaluate(read_image)
     entry = arm.locator(".legend button").nth(6)
     entry.click()
     expect(entry).to_have_attribute("aria-pressed", "false")
-    assert arm.evaluate(drawn) != before
+    assert arm.evaluate(read_image) != before
     entry.click()
     arm.get_by_role("button", name="Own scales").click()
-    visitor.look("view-curves", is_whole=False)
+    visitor.look("view-curves", full_page=False)
     assert visitor.troubles == []
 
 
@@ -185,8 +185,8 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
     visitor.look("view-filtered")
     page.click("text=Episode 0")
     page.wait_for_selector(".picture canvas[data-step='0']")
-    listed = page.locator(".episode-list a")
-    assert [row.split("\n")[0] for row in listed.all_inner_texts()] == ["Episode 0", "Episode 2"]
+    links = page.locator(".episode-list a")
+    assert [row.split("\n")[0] for row in links.all_inner_texts()] == ["Episode 0", "Episode 2"]
     assert page.locator(".step-line .chip").all_inner_texts() == ["first"]
     page.keyboard.press("End")
     page.wait_for_selector(".step-line .chip:has-text('terminal')")
@@ -194,7 +194,7 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
     page.wait_for_url("**/train/2?**")
     page.wait_for_selector(".episode-list a[aria-current]:has-text('Episode 2')")
 
-    # All is on one screen, also with curves; they zoom and move, and a click goes to a step.
+    # Everything fits on a screen, also curves; they zoom and move, and a click goes to a step.
     page.click("[aria-label='Curve of observation/arm']")
     page.locator(".chart .u-over").nth(1).wait_for()
     assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
@@ -204,7 +204,7 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
     page.mouse.wheel(0, -400)
     page.mouse.click(box["x"] + 2, middle[1])
     page.wait_for_function("Number(document.querySelector('.replay').dataset.step) > 1")
-    zoomed = int(page.locator(".replay").get_attribute("data-step"))
+    zoom_step = int(page.locator(".replay").get_attribute("data-step"))
     page.keyboard.down("Shift")
     page.mouse.move(*middle)
     page.mouse.down()
@@ -212,12 +212,12 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
     page.mouse.up()
     page.keyboard.up("Shift")
     page.mouse.click(box["x"] + 2, middle[1])
-    page.wait_for_function(f"Number(document.querySelector('.replay').dataset.step) < {zoomed}")
+    page.wait_for_function(f"Number(document.querySelector('.replay').dataset.step) < {zoom_step}")
     page.mouse.dblclick(box["x"] + box["width"] - 2, middle[1])
     page.mouse.click(box["x"] + box["width"] - 2, middle[1])
     page.wait_for_selector(f".replay[data-step='{_STEPS - 1}']")
 
-    # A pane has the size that was chosen, also when the page is opened anew.
+    # A pane keeps its chosen size when the page is reloaded.
     wide = page.locator(".episode-list").bounding_box()["width"]
     page.get_by_role("separator", name="Width of the list").press("ArrowRight")
     edge = page.get_by_role("separator", name="Height of the curves").bounding_box()
@@ -230,7 +230,7 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
     page.locator(".chart .u-over").nth(1).wait_for()
     assert page.locator(".episode-list").bounding_box()["width"] == wide + 24
     assert page.locator(".charts").bounding_box()["height"] == pytest.approx(high + 80, abs=1)
-    visitor.look("view-workplace", is_whole=False)
+    visitor.look("view-workplace", full_page=False)
 
     pytest.importorskip("av")
     with page.expect_download() as download:
@@ -255,7 +255,7 @@ def test_the_table_shows_columns_and_labels_of_episodes(tmp_path, visit, viewpor
         assert heads == ["Episode", "Steps", "Duration", "Return", "Success", "Task", "Labels"]
         expect(rows.nth(1).locator(".chip.good")).to_have_text("yes")
         expect(rows.nth(1).locator(".chip.bad")).to_have_text("quality: bad")
-        expect(rows.nth(2).locator(".chip")).to_have_count(0)  # Of an unknown success, for one.
+        expect(rows.nth(2).locator(".chip")).to_have_count(0)  # An unknown success has no chip.
         page.wait_for_function(
             "[...document.querySelectorAll('.filmstrip')].every((one) => one.naturalWidth > 200)"
         )
@@ -268,7 +268,7 @@ def test_the_table_shows_columns_and_labels_of_episodes(tmp_path, visit, viewpor
             page.get_by_role("button", name="Columns").click()
             page.get_by_placeholder("Search columns").fill("reward")
             page.get_by_label("reward max").check()
-            visitor.look(f"{name}-columns", is_whole=False)
+            visitor.look(f"{name}-columns", full_page=False)
             page.get_by_role("button", name="Done").click()
             expect(page.locator("thead th").last).to_have_text("Labels")
             expect(page.get_by_role("columnheader", name="reward max")).to_be_visible()
@@ -278,15 +278,15 @@ def test_the_table_shows_columns_and_labels_of_episodes(tmp_path, visit, viewpor
             page.wait_for_url("**/train/2?sort=-return")
             page.go_back()
             page.go_back()
-        # Rows stay where a condition is wrong, and a message says what is wrong.
+        # If a condition is invalid, the rows stay, and a message explains the error.
         page.get_by_role("button", name="Failure").click()
         expect(titles).to_have_text(["Episode 0"])
-        visitor.look(f"{name}-filtered", is_whole=False)
+        visitor.look(f"{name}-filtered", full_page=False)
         page.get_by_label("Episodes where").fill("speed > 3")
         page.keyboard.press("Enter")
         expect(page.locator(".error")).to_contain_text("no column 'speed'")
         expect(titles).to_have_text(["Episode 0"])
-        visitor.look(f"{name}-error", is_whole=False)
+        visitor.look(f"{name}-error", full_page=False)
         assert len(visitor.troubles) == 1
         assert "422" in visitor.troubles[0]
         page.get_by_role("button", name="Show all episodes").click()
@@ -307,10 +307,10 @@ def create_layer(page, name, kind, extent, choices=(), keys=()):
         page.get_by_label(f"Key of “{choice}”").press(key)
 
 
-def _recorded(directory):
+def _record(directory):
     """Records three episodes; returns their labels."""
     rng = np.random.default_rng(0)
-    with envlogger.EnvLogger(_Eyes(), data_directory=str(directory)) as env:
+    with envlogger.EnvLogger(_CameraEnv(), data_directory=str(directory)) as env:
         for _ in range(3):
             timestep = env.reset()
             while not timestep.last():
@@ -320,7 +320,7 @@ def _recorded(directory):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
-    labels = _recorded(tmp_path / "reach")
+    labels = _record(tmp_path / "reach")
     with serving(view_app(Catalog([tmp_path / "reach"]), by="")) as server:
         visitor = visit(server, color_scheme=scheme)
         page = visitor.open("/")
@@ -329,7 +329,7 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         page.wait_for_selector(".picture canvas[data-step='0']")
         create_layer(page, "Grip quality!", "choice", "Whole episode", ["good", "bad"], "gx")
         page.get_by_text("In files and conditions: grip_quality").wait_for()
-        visitor.look(f"labels-layer-{scheme}", is_whole=False)
+        visitor.look(f"labels-layer-{scheme}", full_page=False)
         page.get_by_role("button", name="Create layer").click()
         page.get_by_role("group", name="Grip quality!").wait_for()
         for name, kind, extent, choices in (
@@ -349,13 +349,13 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         page.get_by_role("button", name="Create layer").click()
         page.get_by_role("group", name="品質").wait_for()
         page.locator("h1").focus()
-        page.keyboard.press("g")  # It asks once who that is.
+        page.keyboard.press("g")  # The page asks once for the name.
         page.get_by_role("textbox", name="Your name").fill("Ann")
         page.keyboard.press("Enter")
         page.get_by_role("button", name="Annotator: Ann").wait_for()
         expect(page.locator(".tag-list li")).to_have_count(1)
         page.locator("h1").focus()
-        # Nobody waits for the page in between.
+        # The keys do not wait for the page.
         for key in ("i", *["ArrowRight"] * 3, "o", "1", "ArrowRight", "3", "Shift+Digit3"):
             page.keyboard.press(key)
         page.keyboard.press("4")
@@ -372,8 +372,8 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
             "note: the cup tips, 3 times",
             "not slip",
         ]
-        shown = [(row.layer, row.value, row.begin, row.end) for row in labels.of_episode(1)]
-        assert sorted(shown) == [
+        rows = [(row.layer, row.value, row.begin, row.end) for row in labels.of_episode(1)]
+        assert sorted(rows) == [
             ("grip_quality", "good", None, None),
             ("note", "the cup tips, 3 times", 4, 5),
             ("phase", "reach", 0, 4),
@@ -387,18 +387,18 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
                 const chart = document.querySelector(".chart canvas");
                 const { width, height } = chart;
                 const { data } = chart.getContext("2d").getImageData(0, 0, width, height);
-                const found = new Set();
-                for (let at = 0; at < data.length; at += 4)
-                    found.add(data.slice(at, at + 3).join());
+                const colors = new Set();
+                for (let i = 0; i < data.length; i += 4)
+                    colors.add(data.slice(i, i + 3).join());
                 const probe = document.querySelector(".tag-list li:nth-child(3) .dot");
                 const color = getComputedStyle(probe).backgroundColor.match(/\\d+/g).join();
-                return found.has(color);
+                return colors.has(color);
             }"""
         )
         assert band
         page.keyboard.press("x")
         page.wait_for_selector(".tag-last:has-text('Grip quality!: bad')")
-        visitor.look(f"labels-{scheme}", is_whole=False)
+        visitor.look(f"labels-{scheme}", full_page=False)
         page.keyboard.press("Control+z")
         page.wait_for_selector(".tag-last:has-text('Undone')")
         page.get_by_role("button", name="Remove phase: reach").click()
@@ -411,13 +411,13 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         assert page.locator(".toast").count() == 0
         page.keyboard.press("Shift+Slash")
         page.get_by_role("dialog").get_by_text("Grip quality!: good").wait_for()
-        visitor.look(f"labels-keys-{scheme}", is_whole=False)
+        visitor.look(f"labels-keys-{scheme}", full_page=False)
         page.keyboard.press("Escape")
 
-        # Queues are conditions; N and B go through them. The name stays with the browser.
+        # Queues are conditions; N and B step through them. The browser keeps the name.
         page.get_by_label("Queue").select_option("Grip quality!: unlabelled")
-        listed = page.locator(".episode-list li strong")
-        expect(listed).to_have_text(["Episode 0", "Episode 2"])
+        titles = page.locator(".episode-list li strong")
+        expect(titles).to_have_text(["Episode 0", "Episode 2"])
         page.keyboard.press("n")
         page.wait_for_url("**/train/2?**")
         page.wait_for_selector(".episode-list a[aria-current]:has-text('Episode 2')")
@@ -427,16 +427,16 @@ def test_episodes_are_labelled_by_keys(tmp_path, visit, scheme):
         page.wait_for_selector(".tag-list li")
         labels.add("grip_quality", 2, "bad", by="bob")
         page.reload()
-        expect(listed).to_have_text(["Episode 0"])
+        expect(titles).to_have_text(["Episode 0"])
         page.get_by_label("Queue").select_option("Grip quality!: disagreement")
-        expect(listed).to_have_text(["Episode 2"])
+        expect(titles).to_have_text(["Episode 2"])
         # Labels of other people are shown, and cannot be removed.
         expect(page.locator(".tag-list li")).to_have_count(2)
         expect(page.locator(".tag-remove")).to_have_count(1)
         assert visitor.troubles == []
 
 
-def test_a_rate_that_nothing_states_is_said_to_be_assumed_and_can_be_set(viewed, visit):
+def test_assumed_rate_is_marked_and_can_be_set(viewed, visit):
     visitor = visit(viewed)
     page = visitor.open("/")
     page.click("text=reach")
@@ -445,7 +445,7 @@ def test_a_rate_that_nothing_states_is_said_to_be_assumed_and_can_be_set(viewed,
     expect(rate).to_have_value("15")
     expect(page.locator(".rate")).to_contain_text("steps/s assumed")
     expect(time).to_have_text("0:00.0 / 0:00.7")
-    visitor.look("view-rate", is_whole=False)
+    visitor.look("view-rate", full_page=False)
     with page.expect_download() as download:
         page.locator("h1").focus()
         page.keyboard.press("KeyV")
@@ -462,7 +462,7 @@ def test_a_rate_that_nothing_states_is_said_to_be_assumed_and_can_be_set(viewed,
         page.locator("h1").focus()
         page.keyboard.press("KeyV")
     assert asked.value.url.endswith("&rate=2.5")
-    # This browser keeps it, for this dataset.
+    # The browser keeps the rate of this dataset.
     page.reload()
     expect(time).to_have_text("0:00.0 / 0:04.4")
     page.keyboard.press("KeyN")
@@ -476,7 +476,7 @@ def test_a_rate_that_nothing_states_is_said_to_be_assumed_and_can_be_set(viewed,
 
 
 def test_values_and_pictures_are_of_the_same_step_while_it_plays(tmp_path, visit):
-    _recorded(tmp_path / "log")
+    _record(tmp_path / "log")
     actions = rlds.sources.open(tmp_path / "log")[0].steps["action"]
     with serving(view_app(Catalog([tmp_path / "log"]))) as server:
         visitor = visit(server)
@@ -502,7 +502,7 @@ def test_values_and_pictures_are_of_the_same_step_while_it_plays(tmp_path, visit
         )
         page.keyboard.press("Space")
         expect(page.get_by_text("Loading…")).to_be_visible()
-        # It does not go on before the values of the next step are there.
+        # It waits for the values of the next step.
         expect(page.locator(".replay")).to_have_attribute("data-step", "3")
         held[0].continue_()
         page.wait_for_selector(f".picture canvas[data-step='{_STEPS - 1}']")
@@ -514,8 +514,8 @@ def test_values_and_pictures_are_of_the_same_step_while_it_plays(tmp_path, visit
             assert shown == pytest.approx(actions[step], abs=1e-2)
 
 
-def test_keys_that_come_before_the_labels_are_for_the_step_that_was_shown(tmp_path, visit):
-    labels = _recorded(tmp_path / "reach")
+def test_keys_before_the_labels_load_apply_to_the_shown_step(tmp_path, visit):
+    labels = _record(tmp_path / "reach")
     labels.declare(rlds.labels.Layer(name="slip", type="flag", keys=("KeyS",)))
     labels.declare(rlds.labels.Layer(name="note", type="text", keys=("KeyT",)))
     with serving(view_app(Catalog([tmp_path / "reach"]), by="ann")) as server:
@@ -524,20 +524,20 @@ def test_keys_that_come_before_the_labels_are_for_the_step_that_was_shown(tmp_pa
         page.wait_for_selector("tbody tr")
         held, is_open = [], []
 
-        def wait(route):
+        def hold(route):
             if is_open or route.request.method != "GET":
                 route.continue_()
             else:
                 held.append(route)
 
-        page.route("**/view/labels**", wait)
+        page.route("**/view/labels**", hold)
         page.click("text=Episode 0")
         page.wait_for_selector(".picture canvas[data-step='0']")
         for key in (*["ArrowRight"] * 3, "i", "ArrowRight", "ArrowRight", "o", "s"):
             page.keyboard.press(key)
         for key in ("ArrowRight", "s", "Home", "n"):
             page.keyboard.press(key)
-        # All are for the episode in which they were pressed, also if another one is shown by then.
+        # All are for the episode in which they were pressed, even if another one is shown by then.
         page.wait_for_url("**/train/1**")
         page.wait_for_selector(".picture canvas[data-step='0']")
         page.keyboard.press("ArrowRight")

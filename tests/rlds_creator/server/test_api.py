@@ -1,4 +1,4 @@
-"""Downloads, and recorded episodes as the pages look at them."""
+"""Downloads and views of recorded episodes."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from rlds_creator.model import ExportState
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory):
+def recordings(tmp_path_factory):
     """A server with two completed episodes."""
     with Served(tmp_path_factory.mktemp("recordings")) as served:
         study = served.study(drawn(), name="Walk home")
@@ -29,13 +29,13 @@ def played(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_what_is_downloaded_is_what_was_played(played) -> None:
-    served, study, ids = played
+def test_download_has_the_played_steps(recordings) -> None:
+    served, study, ids = recordings
     path = f"/api/episodes/{ids[0]}/view/labels"
     tag = {"layer": "fall", "type": "flag", "value": True}
     served.good("POST", path, {**tag, "first": 1, "last": 2})
-    wish = {"filter": {"study": study["id"], "state": "completed", "sort": "started"}}
-    export = served.good("POST", "/api/exports", {**wish, "format": "log", "name": "Walk home!"})
+    request = {"filter": {"study": study["id"], "state": "completed", "sort": "started"}}
+    export = served.good("POST", "/api/exports", {**request, "format": "log", "name": "Walk home!"})
     export = poll(
         lambda: served.good("GET", f"/api/exports/{export['id']}"),
         lambda export: export["state"] not in ("queued", "running"),
@@ -57,9 +57,9 @@ def test_what_is_downloaded_is_what_was_played(played) -> None:
         assert len(exported.episodes) == 2
         for index, identifier in enumerate(ids):
             with envlogger.Reader(served.directory / "episodes" / identifier) as recorded:
-                for one, other in zip(exported.episodes[index], recorded.episodes[0], strict=True):
-                    np.testing.assert_equal(one.timestep[1:], other.timestep[1:])
-                    assert one.action == other.action
+                for copy, step in zip(exported.episodes[index], recorded.episodes[0], strict=True):
+                    np.testing.assert_equal(copy.timestep[1:], step.timestep[1:])
+                    assert copy.action == step.action
         tags = [step.custom_data["tag:fall"] for step in exported.episodes[0]]
         assert tags == [False, True, True, False]
 
@@ -68,9 +68,9 @@ def test_what_is_downloaded_is_what_was_played(played) -> None:
     assert not (served.directory / "exports" / export["id"]).exists()
 
 
-def test_downloads_that_cannot_be_are_refused(played) -> None:
-    served, _, ids = played
-    for wish, status in (
+def test_invalid_downloads_are_refused(recordings) -> None:
+    served, _, ids = recordings
+    for request, status in (
         ({"episodes": ids, "filter": {}}, 400),
         ({}, 400),
         ({"episodes": []}, 400),
@@ -79,20 +79,20 @@ def test_downloads_that_cannot_be_are_refused(played) -> None:
         ({"filter": {"sort": "salt"}}, 400),
         ({"filter": {"study": "unknown"}}, 400),
     ):
-        assert served.call("POST", "/api/exports", wish)[0] == status, wish
+        assert served.call("POST", "/api/exports", request)[0] == status, request
 
 
 @pytest.mark.slow
-def test_a_download_can_be_cancelled(played) -> None:
-    served, _, ids = played
+def test_a_download_can_be_cancelled(recordings) -> None:
+    served, _, ids = recordings
     export = served.good("POST", "/api/exports", {"episodes": ids})
     assert served.call("GET", f"/api/exports/{export['id']}/file")[0] == 409
     assert served.good("DELETE", f"/api/exports/{export['id']}")["state"] == "cancelled"
     assert not list((served.directory / "exports").glob(f"{export['id']}/*"))
 
 
-def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
-    served, study, ids = played
+def test_episode_is_viewed_labelled_and_deleted(recordings) -> None:
+    served, study, ids = recordings
     path = f"/api/episodes/{ids[1]}"
     outline = served.good("GET", f"{path}/view")
     assert outline["num_steps"] == 3
@@ -120,43 +120,43 @@ def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
     assert [one["layer"] for one in served.good("GET", labels)["labels"]] == ["verdict", "door"]
     served.good("DELETE", f"{labels}/{tag['id']}")
     assert annotations()["labels"][-1]["retracts"] == tag["id"]
-    again = served.good("POST", f"{labels}/{tag['id']}")
-    assert again == {**tag, "id": again["id"], "created": again["created"]}
+    restored = served.good("POST", f"{labels}/{tag['id']}")
+    assert restored == {**tag, "id": restored["id"], "created": restored["created"]}
     assert annotations()["labels"][-1]["begin"] == 1
     row = served.good("GET", f"/api/episodes?label=door&study={study['id']}")["episodes"]
     assert [one["labels"] for one in row] == [["door"]]
 
-    for wrong in ({"layer": " "}, {"value": False}, {"value": "yes"}, {"first": 9}, {"by": 1}):
-        assert served.call("POST", labels, {**door, **wrong})[0] == 400
+    for changes in ({"layer": " "}, {"value": False}, {"value": "yes"}, {"first": 9}, {"by": 1}):
+        assert served.call("POST", labels, {**door, **changes})[0] == 400
 
-    def listed(queue):
-        asked = f"/api/episodes?study={study['id']}&queue={queue}"
-        return {row["id"] for row in served.good("GET", asked)["episodes"]}
+    def listed_ids(queue):
+        address = f"/api/episodes?study={study['id']}&queue={queue}"
+        return {row["id"] for row in served.good("GET", address)["episodes"]}
 
-    assert listed("unreviewed") == {*ids}
-    assert ids[1] not in listed("unlabelled")
-    assert ids[1] in listed("unlabelled&label=fall")
+    assert listed_ids("unreviewed") == {*ids}
+    assert ids[1] not in listed_ids("unlabelled")
+    assert ids[1] in listed_ids("unlabelled&label=fall")
     verdict = {"layer": "verdict", "type": "choice", "value": "cancelled"}
-    judged = served.good("POST", labels, verdict)
-    assert (judged["value"], judged["author"], judged["is_mine"]) == ("cancelled", "you", True)
-    failed = served.good("POST", labels, {**verdict, "layer": "success", "value": "no"})
+    label = served.good("POST", labels, verdict)
+    assert (label["value"], label["author"], label["is_mine"]) == ("cancelled", "you", True)
+    success_label = served.good("POST", labels, {**verdict, "layer": "success", "value": "no"})
     assert (annotations()["state"], annotations()["success"]) == ("cancelled", False)
-    words = [row["value"] for row in annotations()["labels"] if row["type"] == "choice"]
-    assert words == ["completed", "cancelled", "no"]
-    served.good("DELETE", f"{labels}/{failed['id']}")
+    values = [row["value"] for row in annotations()["labels"] if row["type"] == "choice"]
+    assert values == ["completed", "cancelled", "no"]
+    served.good("DELETE", f"{labels}/{success_label['id']}")
     assert served.good("GET", path)["success"] is None
-    assert served.good("POST", f"{labels}/{failed['id']}")["value"] == "no"
-    assert listed("unreviewed") == {ids[0]}
+    assert served.good("POST", f"{labels}/{success_label['id']}")["value"] == "no"
+    assert listed_ids("unreviewed") == {ids[0]}
     for state in ("playing", "failed", "good", True):
         assert served.call("POST", labels, {**verdict, "value": state})[0] == 400
-    assert served.call("DELETE", f"{labels}/{judged['id']}")[0] == 400
+    assert served.call("DELETE", f"{labels}/{label['id']}")[0] == 400
     layer = {"name": "mine", "type": "flag"}
     assert served.call("PUT", f"{path}/view/layers", layer)[0] == 400
 
-    # The next one is that of the list from which one came.
-    here = f"study={study['id']}&sort=-started"
-    outline = served.good("GET", f"{path}/view?{here}&wait=1")
-    assert (outline["previous"], outline["next"]) == (None, f"/replay/{ids[0]}?{here}")
+    # The next episode is that of the filtered list.
+    query = f"study={study['id']}&sort=-started"
+    outline = served.good("GET", f"{path}/view?{query}&wait=1")
+    assert (outline["previous"], outline["next"]) == (None, f"/replay/{ids[0]}?{query}")
     outline = served.good("GET", f"{path}/view?state=cancelled")
     assert (outline["previous"], outline["next"]) == (None, None)
 
@@ -165,7 +165,7 @@ def test_an_episode_is_looked_at_tagged_and_deleted(played) -> None:
     assert served.call("GET", f"{path}/view")[0] == 404
 
 
-def test_downloads_that_a_server_left_are_given_up(tmp_path) -> None:
+def test_unfinished_downloads_fail_after_a_restart(tmp_path) -> None:
     with Served(tmp_path) as served:
         store = served.creator.store
         export = store.add_export(store.people()[0].id, {"episodes": ["x"]})

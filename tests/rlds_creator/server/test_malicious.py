@@ -1,4 +1,4 @@
-"""Broken or hostile clients: nothing breaks, nothing grows, nobody else notices."""
+"""Broken or hostile clients: the server stays up, small and available to other clients."""
 
 import base64
 import contextlib
@@ -38,7 +38,7 @@ def study(served):
 def play(served, study):
     play = served.play(study)
     yield play
-    # Whatever has happened, the play goes on for a page that behaves.
+    # After the attack, the play goes on for a correct page.
     with served.player(play) as player:
         player.until("hello")
         step = player.receive_frame().step
@@ -77,27 +77,27 @@ class Raw:
         self.socket.close()
 
     def read_until(self, end):
-        read = b""
-        while not read.endswith(end):
-            read += self.socket.recv(1)
-        return read
+        data = b""
+        while not data.endswith(end):
+            data += self.socket.recv(1)
+        return data
 
-    def frame(self, payload, *, opcode=1, fin=True, rsv=0, is_masked=True, length=None):
-        """Sends a frame as it should be, or not."""
-        first = fin << 7 | rsv << 4 | opcode
+    def send_frame(self, payload, *, opcode=1, fin=True, rsv=0, is_masked=True, length=None):
+        """Sends a valid or an invalid frame."""
+        first_byte = fin << 7 | rsv << 4 | opcode
         size = len(payload) if length is None else length
         mask = 0x80 * is_masked
         if size < 126:
-            head = struct.pack("!BB", first, mask | size)
+            head = struct.pack("!BB", first_byte, mask | size)
         elif size < 65536:
-            head = struct.pack("!BBH", first, mask | 126, size)
+            head = struct.pack("!BBH", first_byte, mask | 126, size)
         else:
-            head = struct.pack("!BBQ", first, mask | 127, size)
+            head = struct.pack("!BBQ", first_byte, mask | 127, size)
         key = b"\0\0\0\0" if is_masked else b""
         self.socket.sendall(head + key + payload)
 
-    def close_code(self):
-        """The code with which the server closes; None if it just does."""
+    def read_close_code(self):
+        """Returns the code with which the server closes, or None without a code."""
         with contextlib.suppress(ConnectionError):
             while head := self.socket.recv(2, socket.MSG_WAITALL):
                 size = head[1]
@@ -112,48 +112,48 @@ class Raw:
 HELLO = b'{"op":"hello","protocol":1}'
 
 
-def test_frames_that_are_none_close_the_connection(served, play) -> None:
-    def code(*, says_hello=True, **frame):
+def test_invalid_frames_close_the_connection(served, play) -> None:
+    def close_code_of(*, says_hello=True, **frame):
         with Raw(served, play) as raw:
             assert raw.status == 101
             if says_hello:
-                raw.frame(HELLO)
-            raw.frame(frame.pop("payload", b""), **frame)
-            return raw.close_code()
+                raw.send_frame(HELLO)
+            raw.send_frame(frame.pop("payload", b""), **frame)
+            return raw.read_close_code()
 
-    assert code(payload=b"x" * 200_000) == 1009, "too long"
-    assert code(length=2**62) == 1009, "says that it will be too long"
-    assert code(payload=b"{}", is_masked=False) == 1002
-    assert code(payload=b"{}", rsv=4) == 1002
-    assert code(payload=b"\xff\xfe", opcode=1) == 1007, "no UTF-8"
-    assert code(payload=b"{}", opcode=3) == 1002
-    assert code(payload=b"x" * 126, opcode=9) == 1002, "a ping is short"
+    assert close_code_of(payload=b"x" * 200_000) == 1009, "too long"
+    assert close_code_of(length=2**62) == 1009, "declared as too long"
+    assert close_code_of(payload=b"{}", is_masked=False) == 1002
+    assert close_code_of(payload=b"{}", rsv=4) == 1002
+    assert close_code_of(payload=b"\xff\xfe", opcode=1) == 1007, "no UTF-8"
+    assert close_code_of(payload=b"{}", opcode=3) == 1002
+    assert close_code_of(payload=b"x" * 126, opcode=9) == 1002, "a ping is short"
 
 
-def test_who_does_not_say_hello_is_sent_away(served, play, limits, monkeypatch) -> None:
+def test_connection_without_hello_is_closed(served, play, limits, monkeypatch) -> None:
     hasty = dataclasses.replace(limits, until_hello=0.3)
     monkeypatch.setattr(served.creator.plays, "limits", hasty)
-    for first in (None, b'{"op":"ack","frame":1}', b'{"op":"hello","protocol":2}', b"[]", b"\0"):
+    for message in (None, b'{"op":"ack","frame":1}', b'{"op":"hello","protocol":2}', b"[]", b"\0"):
         with Raw(served, play) as raw:
-            if first is not None:
-                raw.frame(first)
-            assert raw.close_code() == 1008
+            if message is not None:
+                raw.send_frame(message)
+            assert raw.read_close_code() == 1008
     with Raw(served, play) as raw:
-        raw.frame(HELLO, opcode=2)
-        assert raw.close_code() == 1008, "bytes are no message"
+        raw.send_frame(HELLO, opcode=2)
+        assert raw.read_close_code() == 1008, "bytes are no message"
 
 
 @pytest.mark.slow
-def test_who_does_not_answer_a_ping_is_gone(tmp_path) -> None:
+def test_connection_without_pong_is_closed(tmp_path) -> None:
     uvicorn = {"ws_ping_interval": 0.2, "ws_ping_timeout": 0.2}
     with Served(tmp_path, uvicorn=uvicorn) as served:
         play = served.play(served.study(drawn()))
         with Raw(served, play) as raw:
-            raw.frame(HELLO)
-            assert raw.close_code() == 1011
+            raw.send_frame(HELLO)
+            assert raw.read_close_code() == 1011
 
 
-def test_pages_of_others_have_no_socket(served, play) -> None:
+def test_foreign_pages_get_no_socket(served, play) -> None:
     for headers in (
         {"Origin": "https://evil.example.com"},
         {"Origin": "null"},
@@ -166,7 +166,7 @@ def test_pages_of_others_have_no_socket(served, play) -> None:
         assert raw.status == 101
 
 
-WRONG = [
+INVALID_MESSAGES = [
     "",
     "[]",
     "{" * 30_000,
@@ -188,8 +188,8 @@ WRONG = [
     '{"op":"ack","frame":-1}',
 ]
 
-# What has the right form, but not in this state, or not in this environment.
-REFUSED = [
+# Valid messages that this state or this environment does not accept.
+REFUSED_MESSAGES = [
     '{"op":"control","do":"confirm","value":"completed"}',
     '{"op":"control","do":"confirm"}',
     '{"op":"control","do":"end"}',
@@ -199,9 +199,9 @@ REFUSED = [
 ]
 
 
-def test_messages_that_are_none_are_refused_and_do_nothing(served) -> None:
+def test_invalid_messages_are_refused_without_effect(served) -> None:
     study = served.study(drawn(), name="Wrong")
-    for batch in (WRONG[:12], WRONG[12:]):
+    for batch in (INVALID_MESSAGES[:12], INVALID_MESSAGES[12:]):
         with served.player(served.play(study)) as player:
             player.until("state")
             for message in batch:
@@ -213,7 +213,7 @@ def test_messages_that_are_none_are_refused_and_do_nothing(served) -> None:
     play = served.play(study)
     with served.player(play) as player:
         player.until_step(0)
-        for message in REFUSED:
+        for message in REFUSED_MESSAGES:
             player.socket.send(message)
             error = player.until("error")
             assert (error["code"], error["fatal"]) == ("refused", False), message
@@ -225,7 +225,7 @@ def test_messages_that_are_none_are_refused_and_do_nothing(served) -> None:
     served.good("DELETE", f"/api/plays/{play}")
 
 
-def test_who_sends_nothing_else_is_sent_away(served, play) -> None:
+def test_client_with_too_many_invalid_messages_is_disconnected(served, play) -> None:
     with served.player(play) as player:
         player.until("hello")
         with pytest.raises(ConnectionClosed):
@@ -236,7 +236,7 @@ def test_who_sends_nothing_else_is_sent_away(served, play) -> None:
         assert 15 < len([m for m in player.messages if m["op"] == "error"]) <= 25
 
 
-def test_a_flood_is_heard_slowly_and_others_are_answered(served, play, limits) -> None:
+def test_flood_is_throttled_and_other_requests_are_answered(served, play, limits) -> None:
     with served.player(play) as player:
         player.until("hello")
         for _ in range(3 * int(limits.messages_per_second)):
@@ -292,7 +292,7 @@ def test_identifiers_and_names_never_become_paths(served, study) -> None:
     assert after == before
 
 
-WRONG_STUDIES = [
+INVALID_STUDIES = [
     b"",
     b"[" * 500_000,
     b"null",
@@ -307,7 +307,7 @@ WRONG_STUDIES = [
     {"name": "Walk", "environments": [{**drawn(), "seed": 2**31}]},
     {"name": "Walk", "environments": "drawn"},
 ]
-WRONG_QUERIES = [
+INVALID_QUERIES = [
     "limit=-1",
     "limit=x",
     "offset=9223372036854775808",
@@ -316,25 +316,25 @@ WRONG_QUERIES = [
 ]
 
 
-def test_studies_and_questions_that_are_none_are_refused(served) -> None:
+def test_invalid_studies_and_queries_are_refused(served) -> None:
     num_studies = len(served.good("GET", "/api/studies")["studies"])
-    for body in WRONG_STUDIES:
+    for body in INVALID_STUDIES:
         status, answer = served.call("POST", "/api/studies", body)
         assert (status, answer["error"]["code"]) == (400, "bad_request"), str(body)[:80]
-    # What a browser sends to another server without asking it first.
+    # Browsers send these types to foreign servers without asking first.
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         status, _ = served.call(
             "POST", "/api/studies", {"name": "A"}, headers={"content-type": kind}
         )
         assert status == 400
     assert len(served.good("GET", "/api/studies")["studies"]) == num_studies
-    for query in WRONG_QUERIES:
+    for query in INVALID_QUERIES:
         status, answer = served.call("GET", f"/api/episodes?{query}")
         assert (status, answer["error"]["code"]) == (400, "bad_request"), query
 
 
 @pytest.mark.slow
-def test_environments_that_are_not_listed_are_not_made(served) -> None:
+def test_unlisted_environments_are_not_created(served) -> None:
     for environment in (
         {**drawn(), "family": "os"},
         {**drawn(), "family": "drawn_family:DrawnFamily"},
@@ -344,21 +344,21 @@ def test_environments_that_are_not_listed_are_not_made(served) -> None:
         {**drawn(), "interpreter": "/bin/sh"},
         drawn(trouble="import"),
     ):
-        tried = served.good("POST", "/api/environments/test", {"environment": environment})
-        assert not tried["ok"]
-        assert tried["error"]
-        assert tried["picture"] is None
-        assert "/" not in tried["error"].replace("../discrete", "").replace("/bin/sh", "")
+        result = served.good("POST", "/api/environments/test", {"environment": environment})
+        assert not result["ok"]
+        assert result["error"]
+        assert result["picture"] is None
+        assert "/" not in result["error"].replace("../discrete", "").replace("/bin/sh", "")
 
 
 @pytest.mark.slow
-def test_playing_in_a_loop_makes_neither_rows_nor_processes(tmp_path) -> None:
+def test_repeated_starts_leave_no_rows_and_one_process(tmp_path) -> None:
     with Served(tmp_path, limits=Limits(starts=3, starts_per_minute=1)) as served:
         studies = [served.study(drawn(), name=name) for name in ("One", "Other")]
         answers = [
             served.call("POST", "/api/plays", {"study": one["id"]})[0] for one in studies * 10
         ]
-        # The last one that was begun goes on.
+        # Only the newest play goes on.
         assert answers == [200] * 3 + [429, 200] * 8 + [429]
         (play,) = [play for play in served.creator.plays._plays.values() if not play.is_over]
         processes = [play.worker.pid for play in served.creator.plays._plays.values()]
@@ -374,13 +374,13 @@ def _is_running(pid):
     return True
 
 
-def test_connections_that_do_nothing_do_not_take_all_places(tmp_path) -> None:
+def test_idle_connections_do_not_block_new_ones(tmp_path) -> None:
     connections = Connections(in_total=20, per_address=10, seconds=1.0)
     with (
         Served(tmp_path, uvicorn={"connections": connections}) as served,
-        contextlib.ExitStack() as s,
+        contextlib.ExitStack() as stack,
     ):
-        idle = [s.enter_context(Raw(served)) for _ in range(15)]
+        idle = [stack.enter_context(Raw(served)) for _ in range(15)]
         # Connections over the limit are closed at once, idle ones after a timeout,
         # also if a byte comes now and then.
         for _ in range(4):

@@ -10,13 +10,13 @@ from rlds_creator.server.errors import BadRequestError
 EVENT = {"t": 0.0, "name": "KeyA", "value": 1.0, "key": "a"}
 
 
-def test_what_is_said_comes_through():
+def test_valid_message_is_decoded():
     message = messages.decode(json.dumps({"op": "input", "seq": 3, "events": [EVENT]}))
     assert message == messages.Input(seq=3, events=(messages.Event(**EVENT),))
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "changes",
     [
         *({name: value} for name in ("t", "value") for value in ("x", 1e400, 10**400, None)),
         *({"name": name} for name in ("", "K" * 33, "Key\0", 7, None)),
@@ -24,14 +24,14 @@ def test_what_is_said_comes_through():
         {"other": 1},
     ],
 )
-def test_what_is_no_event_is_refused(wrong):
-    text = json.dumps({"op": "input", "seq": 3, "events": [{**EVENT, **wrong}]})
+def test_invalid_events_are_refused(changes):
+    text = json.dumps({"op": "input", "seq": 3, "events": [{**EVENT, **changes}]})
     with pytest.raises(BadRequestError):
         messages.decode(text)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "message",
     [
         {"op": "unknown"},
         {"op": "input", "seq": "3", "events": []},
@@ -43,6 +43,6 @@ def test_what_is_no_event_is_refused(wrong):
         {"op": "set", "controller": "c" * 201},
     ],
 )
-def test_what_is_no_message_is_refused(wrong):
+def test_invalid_messages_are_refused(message):
     with pytest.raises(BadRequestError):
-        messages.decode(json.dumps(wrong))
+        messages.decode(json.dumps(message))

@@ -19,7 +19,7 @@ def pages(tmp_path) -> Pages:
     return Pages(tmp_path)
 
 
-def test_the_page_names_the_files_and_they_never_change(pages, tmp_path) -> None:
+def test_page_links_files_by_hash_that_browsers_cache(pages, tmp_path) -> None:
     app = Application(pages.routes(), Hosts("127.0.0.1"))
     for address in ("/", "/studies/new", "/play/abc/def", "/enter", "/datasets/cartpole:1.0.0"):
         status, headers, page = answered(app, path=address)
@@ -36,7 +36,7 @@ def test_the_page_names_the_files_and_they_never_change(pages, tmp_path) -> None
     assert Pages(tmp_path).hash != pages.hash
 
 
-def test_files_are_compressed_for_who_understands_it(pages) -> None:
+def test_files_are_compressed_for_clients_that_accept_gzip(pages) -> None:
     app = Application(pages.routes(), Hosts("127.0.0.1"))
     keys = f"/static/{pages.hash}/modules/keys.js"
     _, headers, content = answered(app, path=keys, headers={"accept-encoding": "br, gzip"})
@@ -44,10 +44,10 @@ def test_files_are_compressed_for_who_understands_it(pages) -> None:
     assert gzip.decompress(content) == answered(app, path=keys)[2] != content
 
 
-def test_unknown_addresses_are_not_found(pages) -> None:
+def test_unknown_addresses_return_404(pages) -> None:
     app = Application(pages.routes(), Hosts("127.0.0.1"))
-    here = f"/static/{pages.hash}"
-    wrong = [f"{here}/../pages.py", f"{here}//etc/passwd", f"{here}/modules", f"{here}/index.html"]
-    for path in (*wrong, "/static/0123/app.js", "/static/app.js", "/api/nothing", "/favicon.ico"):
+    base = f"/static/{pages.hash}"
+    paths = [f"{base}/../pages.py", f"{base}//etc/passwd", f"{base}/modules", f"{base}/index.html"]
+    for path in (*paths, "/static/0123/app.js", "/static/app.js", "/api/nothing", "/favicon.ico"):
         status, headers, _ = answered(app, path=path)
         assert (status, headers["content-type"]) == (404, "application/json"), path

@@ -1,4 +1,4 @@
-"""Who may do what: each role at each route, asked over the network."""
+"""Permissions of each role at each route, over HTTP."""
 
 import pytest
 from creator_server import Served, drawn
@@ -13,7 +13,7 @@ REJECTED = {"layer": "verdict", "type": "choice", "value": "rejected"}
 
 
 class People:
-    """A server with a person of each role, a study that is enabled and a draft, and episodes."""
+    """A server with a person of each role, an enabled study and a draft."""
 
     def __init__(self, served):
         self.served = served
@@ -46,8 +46,8 @@ class People:
     def ask(self, role, method, path, body=None):
         return self.served.call(method, path, body, cookie=self.cookies[role])
 
-    def episode(self, role, name):
-        """The identifier of a new episode that somebody has played."""
+    def add_episode(self, role, name):
+        """Adds an episode of a person; returns its identifier."""
         episode = EpisodeRecord(
             id=name,
             study=self.study["id"],
@@ -68,16 +68,16 @@ def people(tmp_path_factory):
         yield People(served)
 
 
-def granted(answers):
-    """The roles whose requests were granted; unknown users are asked to log in."""
+def granted_roles(answers):
+    """Returns the roles whose requests were granted; unknown users must log in."""
     assert answers.pop("nobody") == 401
     assert set(answers.values()) <= {200, 403, 404}
     return [role for role, status in answers.items() if status == 200]
 
 
-# What is asked for, and who is granted it.
+# Requests, and the roles that may send them.
 TABLE = [
-    # This one asks a process.
+    # This request starts a process.
     pytest.param("GET", "/api/families", None, "owner", marks=pytest.mark.slow),
     ("GET", "/api/studies", None, "owner annotator participant viewer"),
     ("POST", "/api/studies", STUDY, "owner"),
@@ -113,16 +113,16 @@ TABLE = [
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "who"), TABLE, ids=lambda value: str(value)[:40]
+    ("method", "path", "body", "roles"), TABLE, ids=lambda value: str(value)[:40]
 )
-def test_each_role_is_granted_what_the_table_says(people, method, path, body, who) -> None:
+def test_request_is_granted_to_its_roles_only(people, method, path, body, roles) -> None:
     store = people.served.creator.store
     answers = {}
     for index, role in enumerate(ROLES):
         name = f"{abs(hash((method, path, str(body)))):x}_{index}"
         player = role if role in people.ids else "owner"
-        own = people.episode(player, f"own_{name}")
-        fresh = people.episode("owner" if player != "owner" else "viewer", f"foreign_{name}")
+        own = people.add_episode(player, f"own_{name}")
+        fresh = people.add_episode("owner" if player != "owner" else "viewer", f"foreign_{name}")
         ids = {
             "study": people.study["id"],
             "draft": people.draft["id"],
@@ -143,43 +143,43 @@ def test_each_role_is_granted_what_the_table_says(people, method, path, body, wh
         if body and "ids" in body:
             content = {"ids": [one.format(**ids) for one in body["ids"]]}
         answers[role] = people.ask(role, method, path.format(**ids), content)[0]
-    assert granted(answers) == who.split()
+    assert granted_roles(answers) == roles.split()
 
 
-def test_who_manages_a_study_that_chooses_tries_any_of_its_environments(people) -> None:
+def test_owner_tries_any_environment_of_a_study_that_assigns_them(people) -> None:
     study = {**people.new_study("enabled"), "assignment": "random"}
     study["environments"] = [drawn(), drawn("box")]
     study = people.ask("owner", "POST", "/api/studies", study)[1]
     for environment in study["environments"]:
-        wish = {"study": study["id"], "environment": environment["id"]}
-        status, answer = people.ask("owner", "POST", "/api/plays", wish)
+        request = {"study": study["id"], "environment": environment["id"]}
+        status, answer = people.ask("owner", "POST", "/api/plays", request)
         assert (status, answer["environment"]["id"]) == (200, environment["id"])
-        status, answer = people.ask("participant", "POST", "/api/plays", wish)
+        status, answer = people.ask("participant", "POST", "/api/plays", request)
         assert status == 400
         assert "chooses the environment" in answer["error"]["message"]
 
 
 @pytest.mark.slow
-def test_each_role_may_play_or_not(people) -> None:
+def test_viewers_and_unknown_users_may_not_play(people) -> None:
     """Over HTTP, and on the socket."""
-    started = {}
+    statuses = {}
     for role in ROLES:
-        wish = {"study": people.study["id"]}
-        status, answer = people.ask(role, "POST", "/api/plays", wish)
-        started[role] = status
+        request = {"study": people.study["id"]}
+        status, answer = people.ask(role, "POST", "/api/plays", request)
+        statuses[role] = status
         if status == 200:
             if role == "owner":
                 play = answer["play"]
             else:
                 people.ask(role, "DELETE", f"/api/plays/{answer['play']}")
-    assert granted(started) == ["owner", "annotator", "participant"]
-    tried = {
+    assert granted_roles(statuses) == ["owner", "annotator", "participant"]
+    answers = {
         role: people.ask(role, "POST", "/api/plays", {"study": people.draft["id"]})
         for role in ["annotator", "participant"]
     }
-    assert [status for status, _ in tried.values()] == [403, 404]
+    assert [status for status, _ in answers.values()] == [403, 404]
 
-    # The play of another one is none of theirs; who may not play has no socket at all.
+    # A play of another person is not open to them; other roles get no socket at all.
     assert people.ask("annotator", "DELETE", f"/api/plays/{play}")[0] == 404
     with people.served.player(play, cookie=people.cookies["annotator"]) as player:
         assert player.until("bye")["reason"] == "expired"
@@ -188,7 +188,7 @@ def test_each_role_may_play_or_not(people) -> None:
             people.served.player(play, cookie=people.cookies[role])
     with people.served.player(play, cookie=people.cookies["owner"]) as player:
         assert player.until("hello")["play"] == play
-        # Whoever is sent away stops to play.
+        # The play of a disabled person ends.
         cookie = people.enter(Role.OWNER)
         path = f"/api/people/{people.ids['owner']}"
         people.served.good("PATCH", path, {"is_disabled": True}, cookie=cookie)
@@ -197,25 +197,25 @@ def test_each_role_may_play_or_not(people) -> None:
         people.served.good("PATCH", path, {"is_disabled": False}, cookie=cookie)
 
 
-def test_the_last_word_of_each_person_on_an_episode_is_shown(people) -> None:
-    path = f"/api/episodes/{people.episode('participant', 'judged')}/view/labels"
+def test_latest_label_of_each_person_is_shown(people) -> None:
+    path = f"/api/episodes/{people.add_episode('participant', 'judged')}/view/labels"
 
-    def say(role, layer, value):
+    def add_label(role, layer, value):
         label = {"layer": layer, "type": "choice", "value": value}
         assert people.ask(role, "POST", path, label)[0] == 200
 
-    def shown(role="viewer"):
+    def shown_labels(role="viewer"):
         labels = people.ask(role, "GET", path)[1]["labels"]
         assert labels[0]["created"] > 0
         return [(one["layer"], one["value"], one["author"], one["decides"]) for one in labels]
 
     by_player = ("verdict", "completed", "The participant", False)
-    say("annotator", "verdict", "completed")
-    assert shown() == [("verdict", "completed", "The annotator", True), by_player]
-    say("owner", "verdict", "rejected")
-    say("owner", "success", "no")
-    say("annotator", "success", "yes")
-    assert shown() == [
+    add_label("annotator", "verdict", "completed")
+    assert shown_labels() == [("verdict", "completed", "The annotator", True), by_player]
+    add_label("owner", "verdict", "rejected")
+    add_label("owner", "success", "no")
+    add_label("annotator", "success", "yes")
+    assert shown_labels() == [
         ("verdict", "rejected", "The owner", True),
         ("verdict", "completed", "The annotator", False),
         by_player,
@@ -225,15 +225,15 @@ def test_the_last_word_of_each_person_on_an_episode_is_shown(people) -> None:
     listed = people.ask("viewer", "GET", "/api/episodes?queue=disagreement")[1]["episodes"]
     assert "judged" in {one["id"] for one in listed}
     # A new choice of an annotator replaces their earlier one.
-    say("annotator", "verdict", "cancelled")
-    assert shown()[:2] == [
+    add_label("annotator", "verdict", "cancelled")
+    assert shown_labels()[:2] == [
         ("verdict", "cancelled", "The annotator", True),
         ("verdict", "rejected", "The owner", False),
     ]
-    mine = [(one["layer"], one["is_mine"]) for one in people.ask("owner", "GET", path)[1]["labels"]]
-    assert mine.count(("verdict", True)) == 1
+    own = [(one["layer"], one["is_mine"]) for one in people.ask("owner", "GET", path)[1]["labels"]]
+    assert own.count(("verdict", True)) == 1
     # Participants see the valid labels and their own ones, without names of other people.
-    assert shown("participant") == [
+    assert shown_labels("participant") == [
         ("verdict", "cancelled", "", True),
         by_player,
         ("success", "yes", "", True),
@@ -241,19 +241,19 @@ def test_the_last_word_of_each_person_on_an_episode_is_shown(people) -> None:
     labels = people.ask("annotator", "GET", path)[1]["labels"]
     (success,) = (one for one in labels if (one["layer"], one["value"]) == ("success", "yes"))
     assert people.ask("annotator", "DELETE", f"{path}/{success['id']}")[0] == 200
-    assert ("success", "no", "The owner", True) in shown()  # The earlier choice is valid again.
+    assert ("success", "no", "The owner", True) in shown_labels()  # The earlier choice counts.
     assert people.ask("annotator", "POST", f"{path}/{success['id']}")[0] == 200
-    assert ("success", "yes", "The annotator", True) in shown()
+    assert ("success", "yes", "The annotator", True) in shown_labels()
 
 
-def test_participants_see_what_they_need(people) -> None:
+def test_participants_see_no_drafts_and_only_their_own_episodes(people) -> None:
     study = people.ask("participant", "GET", f"/api/studies/{people.study['id']}")[1]
     assert study["description"] == ""
     names = {one["name"] for one in people.ask("participant", "GET", "/api/studies")[1]["studies"]}
     assert "enabled" in names
     assert "draft" not in names
-    people.episode("participant", "mine")
-    people.episode("annotator", "theirs")
+    people.add_episode("participant", "mine")
+    people.add_episode("annotator", "theirs")
     episodes = people.ask("participant", "GET", "/api/episodes?limit=1000")[1]["episodes"]
     assert {one["person"] for one in episodes} == {people.ids["participant"]}
     assert episodes[0]["may"] == ["delete"]
@@ -262,12 +262,12 @@ def test_participants_see_what_they_need(people) -> None:
     assert people.ask("participant", "GET", "/api/episodes/mine")[0] == 200, "all or none"
 
 
-def test_a_link_lets_in_as_often_as_it_says(people) -> None:
+def test_invitation_link_admits_one_person(people) -> None:
     invite = people.ask("owner", "POST", "/api/invites", {"role": "viewer", "name": "Kim"})[1]
     address, _, token = invite["link"].partition("#")
     assert address.endswith("/enter")
-    entered = people.served.good("POST", "/api/enter", {"token": token, "name": ""})["person"]
-    assert (entered["name"], entered["role"]) == ("Kim", "viewer")
+    person = people.served.good("POST", "/api/enter", {"token": token, "name": ""})["person"]
+    assert (person["name"], person["role"]) == ("Kim", "viewer")
     status, answer = people.served.call("POST", "/api/enter", {"token": token})
     assert (status, answer["error"]["code"]) == (401, "invite")
     listed = people.ask("owner", "GET", "/api/people")[1]

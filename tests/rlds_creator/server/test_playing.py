@@ -1,4 +1,4 @@
-"""People play: over real sockets, in real workers."""
+"""Plays over real sockets, in real workers."""
 
 import json
 import sys
@@ -18,14 +18,14 @@ def log_of(served, episode):
     return served.directory / "episodes" / episode["id"]
 
 
-def steps_of(served, episode):
+def read_episode(served, episode):
     with envlogger.Reader(log_of(served, episode)) as reader:
         (steps,) = reader.episodes
         return list(steps), reader.episode_metadata()[0]
 
 
-def stored(served, episode, state):
-    """The row of an episode as soon as it is in a state."""
+def wait_for_state(served, episode, state):
+    """Waits until an episode is in a state; returns its row."""
     ask = partial(served.good, "GET", f"/api/episodes/{episode['id']}")
     return poll(ask, lambda row: row["state"] == state)
 
@@ -65,14 +65,14 @@ def test_an_episode_is_played_judged_and_listed(served) -> None:
         "Walk",
     )
     assert annotations["environment"]["id"] == study["environments"][0]["id"]
-    steps, metadata = steps_of(served, episode)
+    steps, metadata = read_episode(served, episode)
     assert [step.action for step in steps[1:]] == [2, 2, 1, 5]
     assert metadata["rlds_creator:study_id"] == study["id"]
     assert metadata["seed"] == 7
     assert row["person"] not in json.dumps(metadata, default=str)
 
 
-def test_a_page_that_comes_back_goes_on_at_the_same_step(served) -> None:
+def test_reconnected_page_continues_at_the_same_step(served) -> None:
     study = served.study(drawn())
     play = served.play(study)
     with served.player(play) as player:
@@ -85,22 +85,22 @@ def test_a_page_that_comes_back_goes_on_at_the_same_step(served) -> None:
         player.say("control", do="resume")
         player.until("state", state="running")
         player.walk("ArrowLeft")
-        with served.player(play) as other:
-            other.until_step(3)
+        with served.player(play) as second_player:
+            second_player.until_step(3)
             assert player.until("bye")["reason"] == "replaced"
-            assert other.until("state", state="paused")["why"] == "network"
-            other.say("control", do="resume")
-            other.until("state", state="running")
-            other.walk("ArrowDown")
-            other.say("control", do="end")
-            other.say("control", do="confirm", value="cancelled")
-            episode = other.until("episode", episode__state="cancelled")["episode"]
-    steps, metadata = steps_of(served, episode)
+            assert second_player.until("state", state="paused")["why"] == "network"
+            second_player.say("control", do="resume")
+            second_player.until("state", state="running")
+            second_player.walk("ArrowDown")
+            second_player.say("control", do="end")
+            second_player.say("control", do="confirm", value="cancelled")
+            episode = second_player.until("episode", episode__state="cancelled")["episode"]
+    steps, metadata = read_episode(served, episode)
     assert [step.action for step in steps[1:]] == [2, 3, 1, 4]
     assert [step for step, _ in json.loads(metadata["gaps"])] == [2, 3]
 
 
-def test_a_page_that_does_not_keep_up_gets_the_newest_picture(tmp_path) -> None:
+def test_slow_page_gets_the_newest_picture(tmp_path) -> None:
     with Served(tmp_path, limits=Limits(until_pause=0.5)) as served:
         study = served.study(drawn(mode="async", fps=100))
         with served.player(served.play(study), acks=False) as player:
@@ -128,13 +128,13 @@ def test_an_unresumed_episode_is_abandoned(tmp_path) -> None:
             player.walk("ArrowRight")
             episode = player.until("episode")["episode"]
             served.creator.plays.limits = Limits(until_end=0.3)
-        assert stored(served, episode, "abandoned")["num_steps"] == 2
+        assert wait_for_state(served, episode, "abandoned")["num_steps"] == 2
         with served.player(play) as player:
             assert player.until("bye")["reason"] == "expired"
 
 
 @pytest.mark.slow
-def test_somebody_looks_and_does_nothing(tmp_path) -> None:
+def test_idle_play_pauses_and_expires(tmp_path) -> None:
     with Served(tmp_path, limits=Limits(until_idle=0.3, until_expired=1.0)) as served:
         study = served.study(drawn(mode="async", fps=30))
         with served.player(served.play(study)) as player:
@@ -143,7 +143,7 @@ def test_somebody_looks_and_does_nothing(tmp_path) -> None:
             assert player.until("state", state="paused")["why"] == "idle"
             assert player.until("bye")["reason"] == "expired"
             episode = player.until("episode")["episode"]
-        assert stored(served, episode, "abandoned")["reason"] == "expired"
+        assert wait_for_state(served, episode, "abandoned")["reason"] == "expired"
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_somebody_looks_and_does_nothing(tmp_path) -> None:
     ("trouble", "code"),
     [("raise", "environment"), ("die", "crashed"), ("hang", "hung")],
 )
-def test_an_environment_that_breaks_ends_one_play_only(tmp_path, trouble, code) -> None:
+def test_broken_environment_ends_only_its_play(tmp_path, trouble, code) -> None:
     timeouts = WorkerTimeouts(response=2.0, ping_interval=0.1)
     with Served(tmp_path, timeouts=timeouts) as served:
         study = served.study(drawn(trouble=trouble))  # In the third step.
@@ -164,15 +164,15 @@ def test_an_environment_that_breaks_ends_one_play_only(tmp_path, trouble, code) 
             assert (error["code"], error["fatal"]) == (code, True)
             assert "/" not in error["message"]
             assert player.until("bye")["reason"] == "failed"
-        row = stored(served, episode, "failed")
+        row = wait_for_state(served, episode, "failed")
         assert (row["num_steps"], row["total_reward"]) == (3, 4.0)
         assert row["error"] == error["message"]
-        assert len(steps_of(served, episode)[0]) == 3, "what was shown is recorded"
+        assert len(read_episode(served, episode)[0]) == 3, "what was shown is recorded"
         assert served.good("GET", "/api/me")["person"]
 
 
 @pytest.mark.slow
-def test_an_environment_that_cannot_be_made_says_why(served) -> None:
+def test_environment_that_cannot_be_created_reports_the_error(served) -> None:
     study = served.study(drawn(num_steps=5, size="large"), {**drawn(), "options": {"id": "nope"}})
     for environment in study["environments"]:
         play = served.play(study, environment["id"])
@@ -184,32 +184,32 @@ def test_an_environment_that_cannot_be_made_says_why(served) -> None:
 
 
 @pytest.mark.slow
-def test_players_take_turns_where_there_are_few_places(tmp_path) -> None:
+def test_person_has_one_play_at_a_time_up_to_the_quota(tmp_path) -> None:
     with Served(tmp_path, limits=Limits(players=1)) as served:
-        one = served.study(drawn(), quota=1, name="One")
-        other = served.study(drawn(), name="Other")
-        play = served.play(one)
-        assert served.play(other) != play, "one play for each person: the other one ends"
+        first = served.study(drawn(), quota=1, name="One")
+        second = served.study(drawn(), name="Other")
+        play = served.play(first)
+        assert served.play(second) != play, "one play for each person: the other one ends"
         with served.player(play) as player:
             assert player.until("bye")["reason"] == "replaced"
-        with served.player(served.play(one)) as player:
+        with served.player(served.play(first)) as player:
             player.until_step(0)
             player.walk("Space")
             player.say("control", do="end")
             player.say("control", do="confirm", value="completed")
             assert player.until("bye")["reason"] == "quota"
-        status, answer = served.call("POST", "/api/plays", {"study": one["id"]})
+        status, answer = served.call("POST", "/api/plays", {"study": first["id"]})
         assert (status, answer["error"]["code"]) == (403, "quota")
 
 
-def test_turns_choose_for_each_episode(tmp_path) -> None:
+def test_round_robin_assigns_an_environment_to_each_episode(tmp_path) -> None:
     with Served(tmp_path) as served:
         study = served.study(
             drawn(seed=5), drawn(num_steps=9, seed=7), assignment="round_robin", quota=2
         )
         first, second = (environment["id"] for environment in study["environments"])
         play = served.play(study)
-        stored = []
+        episodes = []
         with served.player(play) as player:
             for index, value in enumerate(["completed", "rejected", "completed"]):
                 if index != 2:
@@ -222,17 +222,17 @@ def test_turns_choose_for_each_episode(tmp_path) -> None:
                 player.say("control", do="confirm", value=value)
                 episode = player.until("episode", episode__state=value)["episode"]
                 assert episode["environment"] == environment
-                stored.append(episode)
+                episodes.append(episode)
             assert player.until("bye")["reason"] == "quota"
-        # What is thrown away is tried again.
-        assert [one["environment"] for one in stored] == [first, second, second]
-        assert [one["number"] for one in stored] == [0, 1, 2]
-        assert {one["session"] for one in stored} == {play}
-        assert [steps_of(served, one)[1]["seed"] for one in stored] == [5, 7, 8]
+        # A rejected episode is repeated.
+        assert [one["environment"] for one in episodes] == [first, second, second]
+        assert [one["number"] for one in episodes] == [0, 1, 2]
+        assert {one["session"] for one in episodes} == {play}
+        assert [read_episode(served, one)[1]["seed"] for one in episodes] == [5, 7, 8]
 
 
 @pytest.mark.slow
-def test_seeds_go_on_where_they_were(served) -> None:
+def test_seeds_continue_in_the_next_play(served) -> None:
     study = served.study(drawn(seed=5))
     noise = []
     for _ in range(2):
@@ -243,14 +243,14 @@ def test_seeds_go_on_where_they_were(served) -> None:
             player.say("control", do="end")
             episode = player.until("episode", episode__state="ended")["episode"]
         served.good("DELETE", f"/api/plays/{play}")
-        steps, metadata = steps_of(served, stored(served, episode, "abandoned"))
+        steps, metadata = read_episode(served, wait_for_state(served, episode, "abandoned"))
         noise.append((metadata["seed"], steps[0].timestep.observation["noise"]))
     assert [seed for seed, _ in noise] == [5, 6]
     assert not np.array_equal(noise[0][1], noise[1][1])
 
 
 @pytest.mark.slow
-def test_an_interpreter_is_named_and_what_it_starts_ends_with_it(tmp_path) -> None:
+def test_play_in_a_named_interpreter_ends_all_its_processes(tmp_path) -> None:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nsleep 1000 &\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
@@ -264,16 +264,16 @@ def test_an_interpreter_is_named_and_what_it_starts_ends_with_it(tmp_path) -> No
         broken = {"environment": {**drawn(), "interpreter": "broken"}}
         assert served.good("POST", "/api/environments/test", broken)["error"]
         good = {"environment": {**drawn(), "interpreter": "other"}}
-        tried = served.good("POST", "/api/environments/test", good)
-        assert (tried["ok"], tried["error"], len(tried["controls"])) == (True, "", 5)
-        assert tried["picture"].startswith("data:image/")
+        trial = served.good("POST", "/api/environments/test", good)
+        assert (trial["ok"], trial["error"], len(trial["controls"])) == (True, "", 5)
+        assert trial["picture"].startswith("data:image/")
         study = served.study({**drawn(), "interpreter": "other"}, {**drawn(), "interpreter": "no"})
-        one, other = (environment["id"] for environment in study["environments"])
+        first, second = (environment["id"] for environment in study["environments"])
         status, answer = served.call(
-            "POST", "/api/plays", {"study": study["id"], "environment": other}
+            "POST", "/api/plays", {"study": study["id"], "environment": second}
         )
         assert (status, answer["error"]["code"]) == (400, "bad_request")
-        play = served.play(study, one)
+        play = served.play(study, first)
         with served.player(play) as player:
             player.until_step(0)
             player.walk("Space")
@@ -284,7 +284,7 @@ def test_an_interpreter_is_named_and_what_it_starts_ends_with_it(tmp_path) -> No
 
 
 def processes_of(group):
-    """The processes of a group that are running."""
+    """Returns the running processes of a group."""
     pids = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -314,10 +314,10 @@ def test_a_study_is_edited_or_deleted_while_it_is_played(served) -> None:
         player.until("episode", episode__state="rejected")
         environment = {**edited["environments"][0], "max_episode_steps": 7}
         served.good("PUT", path, {**edited, "environments": [environment]})
-        other = served.play(study)
-        assert other != play
+        new_play = served.play(study)
+        assert new_play != play
         assert player.until("bye")["reason"] == "replaced"
-    with served.player(other) as player:
+    with served.player(new_play) as player:
         player.until_step(0)
         assert served.good("DELETE", path) == {"deleted": 1}
         assert player.until("bye")["reason"] == "closed"

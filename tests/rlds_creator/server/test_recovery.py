@@ -28,8 +28,8 @@ def num_steps_of(directory):
 
 
 @pytest.fixture
-def left(tmp_path):
-    """A directory that a server has left: an episode that was completed, and one that was not."""
+def stopped_server(tmp_path):
+    """The directory of a stopped server, with a completed and an unfinished episode."""
     with Served(tmp_path) as served:
         study = served.study(drawn())
         with served.player(served.play(study)) as player:
@@ -44,7 +44,7 @@ def left(tmp_path):
     return tmp_path, completed["id"], playing["id"]
 
 
-def test_a_second_ctrl_c_ends_a_server_in_the_middle_of_a_game(tmp_path) -> None:
+def test_second_ctrl_c_ends_a_server_during_a_play(tmp_path) -> None:
     with Served(tmp_path) as served:
         with served.player(served.play(served.study(drawn()))) as player:
             player.until_step(0)
@@ -55,16 +55,16 @@ def test_a_second_ctrl_c_ends_a_server_in_the_middle_of_a_game(tmp_path) -> None
         assert served.creator.store.episode(identifier).state is EpisodeState.ABANDONED
 
 
-def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
-    directory, completed, cut = left
+def test_the_store_and_the_logs_agree_after_a_restart(stopped_server) -> None:
+    directory, completed, live = stopped_server
     with Served(directory) as served:
         store = served.creator.store
-        assert store.episode(cut).state is EpisodeState.ABANDONED, "the end of a server is clean"
-        # As if that server had been killed before it stored anything.
+        assert store.episode(live).state is EpisodeState.ABANDONED, "a server ends cleanly"
+        # As if the server had been killed before it stored any step.
         store.save_episode(
             EpisodeRecord(
                 **{
-                    **{f: getattr(store.episode(cut), f) for f in EpisodeRecord.__struct_fields__},
+                    **{f: getattr(store.episode(live), f) for f in EpisodeRecord.__struct_fields__},
                     "state": EpisodeState.PLAYING,
                     "num_steps": 1,
                     "total_reward": 0.0,
@@ -72,7 +72,7 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
                 }
             )
         )
-        # The database is brought back from a copy that is older than an episode and its tags.
+        # The database is restored from a copy without an episode and its labels.
         store.set_notes(completed, "Look at the end.", 0)
         store.add_label(completed, "fine", by=store.people()[0].id)
         store.add_label(completed, "jump", begin=1, end=3)
@@ -80,22 +80,22 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         rows = store.labels(completed, history=True)
         served.creator.recordings.annotate(completed)
         store.delete_episodes([completed])
-        # A deletion that was begun, and one that was all but done.
-        (directory / "episodes" / cut / "deleted").touch()
-        gone = directory / "episodes" / new_identifier()
-        gone.mkdir()
-        (gone / "deleted").touch()
-        # One that was killed before its first step, and something of somebody else.
-        begun = directory / "episodes" / new_identifier()
-        begun.mkdir()
-        (begun / ".metadata.riegeli.0").write_bytes(b"half a fi")
-        broken = directory / "episodes" / new_identifier()
-        broken.mkdir()
-        (broken / "steps.riegeli").write_bytes(b"no file of Riegeli")
+        # A deletion that has just begun, and one that is almost complete.
+        (directory / "episodes" / live / "deleted").touch()
+        deleted = directory / "episodes" / new_identifier()
+        deleted.mkdir()
+        (deleted / "deleted").touch()
+        # An episode killed before its first step, a damaged one, and a foreign folder.
+        stepless = directory / "episodes" / new_identifier()
+        stepless.mkdir()
+        (stepless / ".metadata.riegeli.0").write_bytes(b"half a fi")
+        damaged = directory / "episodes" / new_identifier()
+        damaged.mkdir()
+        (damaged / "steps.riegeli").write_bytes(b"no file of Riegeli")
         (directory / "episodes" / "not an episode").mkdir()
     with Served(directory) as served:
-        assert {one.id for one in served.creator.recovered} == {completed, cut}
-        row = served.good("GET", f"/api/episodes/{cut}")
+        assert {one.id for one in served.creator.recovered} == {completed, live}
+        row = served.good("GET", f"/api/episodes/{live}")
         assert (row["state"], row["num_steps"], row["total_reward"]) == ("abandoned", 2, 5.0)
         assert row["seconds"] > 0
         row = served.good("GET", f"/api/episodes/{completed}")
@@ -123,10 +123,10 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
         player = store.episode(completed).person
         expected = {("verdict", "completed", player), ("note", "old", ""), ("jump", True, "")}
         assert {*labels} == expected
-        assert not gone.exists()
-        assert not begun.exists()
-        assert broken.exists()
-        assert not (directory / "episodes" / cut / "deleted").exists()
+        assert not deleted.exists()
+        assert not stepless.exists()
+        assert damaged.exists()
+        assert not (directory / "episodes" / live / "deleted").exists()
         assert (directory / "episodes" / "not an episode").exists()
         with pytest.raises(RuntimeError, match="in use"), Served(directory):
             pass
@@ -135,7 +135,7 @@ def test_the_store_and_the_logs_agree_after_a_restart(left) -> None:
 
 
 class Process:
-    """`rlds create` in a process of its own, which can be killed."""
+    """`rlds create` in its own process, which can be killed."""
 
     def __init__(self, directory):
         command = [sys.executable, "-m", "rlds_tools", "create", directory]
@@ -154,7 +154,7 @@ class Process:
         return answer
 
     def workers(self):
-        """The processes of environments."""
+        """Returns the processes of environments."""
         path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
         with open(path) as file:
             return [int(pid) for pid in file.read().split()]
@@ -170,9 +170,9 @@ class Process:
 
 
 @pytest.mark.slow
-def test_kills_at_random_moments_lose_nothing_that_was_shown(tmp_path) -> None:
-    """The number of kills is that in the environment variable KILLS."""
-    chance = random.Random(20)
+def test_kills_at_random_moments_lose_no_shown_step(tmp_path) -> None:
+    """The environment variable KILLS sets the number of kills."""
+    rng = random.Random(20)
     server = Process(tmp_path)
     study = server.good(
         "POST",
@@ -181,14 +181,14 @@ def test_kills_at_random_moments_lose_nothing_that_was_shown(tmp_path) -> None:
     )
     completed, shown = {}, {}
     for _ in range(int(os.environ.get("KILLS", "8"))):
-        stop = time.monotonic() + chance.uniform(0, 1.5)
+        stop = time.monotonic() + rng.uniform(0, 1.5)
         _play(server, study["id"], stop, completed, shown)
-        server.kill(with_workers=chance.random() < 0.5)
+        server.kill(with_workers=rng.random() < 0.5)
         server = Process(tmp_path)
-        listed = server.good("GET", "/api/episodes?limit=1000")["episodes"]
-        rows = {row["id"]: row for row in listed}
+        episodes = server.good("GET", "/api/episodes?limit=1000")["episodes"]
+        rows = {row["id"]: row for row in episodes}
         assert rows.keys() >= {*completed, *shown}
-        assert not [row for row in listed if row["state"] in LIVE]
+        assert not [row for row in episodes if row["state"] in LIVE]
         for identifier, num_steps in completed.items():
             assert (rows[identifier]["state"], rows[identifier]["num_steps"]) == (
                 "completed",
@@ -208,7 +208,7 @@ def test_kills_at_random_moments_lose_nothing_that_was_shown(tmp_path) -> None:
 
 
 def _play(server, study, stop, completed, shown):
-    """Plays until it is time; notes what was completed, and how much was shown of what."""
+    """Plays until `stop`; stores the step counts of completed and of shown episodes."""
     play = server.good("POST", "/api/plays", {"study": study})["play"]
     address = f"{server.address.replace('http', 'ws')}/api/plays/{play}"
     with contextlib.suppress(ConnectionClosed), Player(address) as player:
@@ -218,14 +218,14 @@ def _play(server, study, stop, completed, shown):
             player.tap("ArrowRight")
             frame = player.until_frame()
             if frame.step == 1:
-                begun = player.until("episode", episode__state="playing")["episode"]
-                identifier = begun["id"]
+                episode = player.until("episode", episode__state="playing")["episode"]
+                identifier = episode["id"]
             shown[identifier] = frame.step + 1
             if frame.is_last:
                 player.say("control", do="confirm", value="completed")
-                done = player.until("episode", episode__state="completed")["episode"]
-                completed[done["id"]] = done["num_steps"]
+                episode = player.until("episode", episode__state="completed")["episode"]
+                completed[episode["id"]] = episode["num_steps"]
                 player.until_step(0)
-        # The rest is under way when the server dies.
+        # These keys are on their way when the server dies.
         for _ in range(5):
             player.tap("ArrowLeft")

@@ -21,15 +21,15 @@ async def echo(request: Request) -> Response:
     return Response(await request.body())
 
 
-async def broken(request: Request) -> Response:
+async def fail(request: Request) -> Response:
     raise FileNotFoundError("/secret/folder is not there")
 
 
-async def refused(request: Request) -> Response:
+async def refuse(request: Request) -> Response:
     raise errors.ConflictError("It has changed.", current={"version": 2})
 
 
-async def socket(websocket) -> None:
+async def accept_socket(websocket) -> None:
     await websocket.accept()
     await websocket.close()
 
@@ -39,18 +39,18 @@ def app() -> Application:
     return Application(
         [
             Route("/api/echo", echo, methods=["GET", "POST"]),
-            Route("/api/broken", broken),
-            Route("/api/refused", refused),
-            WebSocketRoute("/api/socket", socket),
+            Route("/api/broken", fail),
+            Route("/api/refused", refuse),
+            WebSocketRoute("/api/socket", accept_socket),
             *Pages().routes(),
         ],
         Hosts("127.0.0.1", ["Lab.example.org"]),
     )
 
 
-def test_a_name_that_is_not_ours_is_refused(app) -> None:
-    ours = ("localhost", "LOCALHOST:9", "127.0.0.1:8000", "[::1]:8000", "lab.example.org.:443")
-    for host in ours:
+def test_unknown_host_names_are_refused(app) -> None:
+    own_hosts = ("localhost", "LOCALHOST:9", "127.0.0.1:8000", "[::1]:8000", "lab.example.org.:443")
+    for host in own_hosts:
         assert answered(app, path="/api/echo", headers={"host": host})[0] == 200, host
     foreign = ("rebound.example.com", "localhost.example.com:8000", "localhost:8000@example.com")
     for host in (*foreign, "", None):
@@ -59,12 +59,12 @@ def test_a_name_that_is_not_ours_is_refused(app) -> None:
         assert "content-security-policy" in headers
 
 
-OURS = [
+OWN_HEADERS = [
     {},  # No browser.
     {"origin": "http://localhost:8000", "sec-fetch-site": "same-origin"},
     {"origin": "https://lab.example.org", "host": "lab.example.org:443"},
 ]
-OF_OTHERS = [
+FOREIGN_HEADERS = [
     {"origin": "http://localhost:8001"},
     {"origin": "http://localhost"},
     {"origin": "https://evil.example.com"},
@@ -76,17 +76,17 @@ OF_OTHERS = [
 ]
 
 
-def test_what_another_page_sends_is_refused(app) -> None:
-    for headers in (*OURS, *OF_OTHERS):
-        is_ours = headers in OURS
+def test_requests_of_foreign_pages_are_refused(app) -> None:
+    for headers in (*OWN_HEADERS, *FOREIGN_HEADERS):
+        is_own = headers in OWN_HEADERS
         status, _, _ = answered(app, "POST", "/api/echo", b"x", headers)
-        assert status == (200 if is_ours else 403), headers
+        assert status == (200 if is_own else 403), headers
         types = answered(app, path="/api/socket", headers=headers, kind="websocket")
-        assert types[0] == ("websocket.accept" if is_ours else "websocket.close")
+        assert types[0] == ("websocket.accept" if is_own else "websocket.close")
         assert answered(app, path="/api/echo", headers=headers)[0] == 200, "reading changes nothing"
 
 
-def test_every_answer_tells_browsers_what_they_may_do(app) -> None:
+def test_every_response_has_a_security_policy(app) -> None:
     for path in ("/", "/api/echo", "/api/broken", "/api/none", "/static/x/y.js"):
         _, headers, _ = answered(app, path=path)
         assert "script-src 'self'" in headers["content-security-policy"]
@@ -102,13 +102,13 @@ def test_a_body_that_is_too_large_is_refused(app) -> None:
     assert json.loads(body)["error"]["code"] == "too_large"
 
 
-def test_a_body_that_never_ends_is_given_up(app, monkeypatch) -> None:
+def test_body_that_never_ends_is_refused(app, monkeypatch) -> None:
     monkeypatch.setattr("rlds_creator.server.security._BODY_SECONDS", 0.01)
 
-    async def never():
+    async def receive_forever():
         await asyncio.Event().wait()
 
-    async def session() -> list:
+    async def request() -> list:
         sent = []
 
         async def send(message):
@@ -116,13 +116,13 @@ def test_a_body_that_never_ends_is_given_up(app, monkeypatch) -> None:
 
         scope = {"type": "http", "method": "POST", "path": "/api/echo", "query_string": b""}
         scope["headers"] = [(b"host", b"localhost")]
-        await app(scope, never, send)
+        await app(scope, receive_forever, send)
         return sent
 
-    assert asyncio.run(session())[0]["status"] == 400
+    assert asyncio.run(request())[0]["status"] == 400
 
 
-def test_what_goes_wrong_is_answered_without_paths(app, caplog) -> None:
+def test_errors_are_reported_without_paths(app, caplog) -> None:
     with caplog.at_level(logging.ERROR):
         status, _, body = answered(app, path="/api/broken")
     error = json.loads(body)["error"]
@@ -138,16 +138,16 @@ def test_what_goes_wrong_is_answered_without_paths(app, caplog) -> None:
     assert (status, json.loads(body)["error"]["code"]) == (405, "method")
 
 
-def test_a_log_stays_short_whatever_comes() -> None:
+def test_log_is_limited_to_some_lines_per_minute() -> None:
     now = 0.0
-    at_most = RateLimitFilter(60, clock=lambda: now)
+    rate_limit = RateLimitFilter(60, clock=lambda: now)
 
-    def written(count):
+    def log(count):
         records = [logging.makeLogRecord({"msg": "wrong %d", "args": (i,)}) for i in range(count)]
-        return [record.getMessage() for record in records if at_most.filter(record)]
+        return [record.getMessage() for record in records if rate_limit.filter(record)]
 
-    assert len(written(1000)) == 60
+    assert len(log(1000)) == 60
     now = 2.0
-    assert written(1000) == ["wrong 0 (940 left out)", "wrong 1"]
+    assert log(1000) == ["wrong 0 (940 left out)", "wrong 1"]
     now = 3600.0
-    assert len(written(1000)) == 60
+    assert len(log(1000)) == 60

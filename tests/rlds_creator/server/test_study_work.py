@@ -12,7 +12,7 @@ from rlds_creator.model import Role
 
 
 class Lab:
-    """A server with an owner, and those whom they let in."""
+    """A server with an owner, who invites other people."""
 
     def __init__(self, served):
         self.served = served
@@ -25,10 +25,10 @@ class Lab:
         assert status == 200
         return headers["set-cookie"].split("; ")[0]
 
-    def invited(self, study, name="Pia"):
-        """The cookie of a participant who enters by a link to a study."""
-        wish = {"role": "participant", "study": study["id"]}
-        link = self.good("POST", "/api/invites", wish)["link"]
+    def invite(self, study, name="Pia"):
+        """Invites a participant to a study; returns the cookie of their browser."""
+        request = {"role": "participant", "study": study["id"]}
+        link = self.good("POST", "/api/invites", request)["link"]
         return self.enter(link.partition("#")[2], name)
 
     def study(self, *environments, **more):
@@ -49,9 +49,9 @@ def lab(tmp_path_factory):
         yield Lab(served)
 
 
-def test_a_link_leads_to_one_study_and_shows_no_other(lab) -> None:
+def test_study_link_shows_only_its_study(lab) -> None:
     study, other = lab.study(), lab.study(name="Other")
-    player = lab.invited(study)
+    player = lab.invite(study)
     assert lab.ask(player, "GET", "/api/me")[1]["person"]["study"] == study["id"]
     listed = lab.ask(player, "GET", "/api/studies")[1]["studies"]
     assert [one["id"] for one in listed] == [study["id"]]
@@ -65,34 +65,34 @@ def test_a_link_leads_to_one_study_and_shows_no_other(lab) -> None:
     status, answer = lab.ask(player, "GET", path)
     assert (status, answer["error"]["code"]) == (403, "not_enabled")
 
-    # Who becomes an annotator sees all of them, as annotators do.
+    # A participant who becomes an annotator sees all studies.
     person = lab.ask(player, "GET", "/api/me")[1]["person"]["id"]
     lab.good("PATCH", f"/api/people/{person}", {"role": "annotator"})
     assert len(lab.ask(player, "GET", "/api/studies")[1]["studies"]) > 1
 
 
-def test_a_link_to_a_study_is_for_participants_and_ends_with_it(lab) -> None:
+def test_study_link_is_for_participants_and_ends_with_the_study(lab) -> None:
     study = lab.study()
-    for wish, status in (
+    for request, status in (
         ({"role": "owner", "study": study["id"]}, 400),
         ({"role": "participant", "study": "missing"}, 404),
     ):
-        assert lab.ask(lab.owner, "POST", "/api/invites", wish)[0] == status
+        assert lab.ask(lab.owner, "POST", "/api/invites", request)[0] == status
     link = lab.good("POST", "/api/invites", {"role": "participant", "study": study["id"]})["link"]
     lab.good("DELETE", f"/api/studies/{study['id']}")
     body = {"token": link.partition("#")[2], "name": "Late"}
     assert lab.ask("", "POST", "/api/enter", body)[0] == 401
 
 
-def begun(lab, study, cookie, environment=None):
-    """Asks to play: the status and the answer."""
-    wish = {"study": study["id"], "environment": environment}
-    return lab.ask(cookie, "POST", "/api/plays", wish)
+def start_play(lab, study, cookie, environment=None):
+    """Asks to play; returns the status and the answer."""
+    request = {"study": study["id"], "environment": environment}
+    return lab.ask(cookie, "POST", "/api/plays", request)
 
 
-def played(lab, study, cookie, environment=None, verdict="completed"):
-    """Plays an episode; returns it as it is stored."""
-    status, answer = begun(lab, study, cookie, environment)
+def play_episode(lab, study, cookie, environment=None, verdict="completed"):
+    """Plays an episode; returns its record."""
+    status, answer = start_play(lab, study, cookie, environment)
     assert status == 200, answer
     with lab.served.player(answer["play"], cookie=cookie) as player:
         player.until("state", state="ready")
@@ -104,9 +104,9 @@ def played(lab, study, cookie, environment=None, verdict="completed"):
         return player.until("episode", episode__state=verdict)["episode"]
 
 
-def metadata(lab, tmp_path, episodes, **wish):
-    """The metadata of the episodes of a download."""
-    body = {"episodes": [one["id"] for one in episodes], "name": "got", **wish}
+def download_metadata(lab, tmp_path, episodes, **request):
+    """Downloads episodes; returns their metadata."""
+    body = {"episodes": [one["id"] for one in episodes], "name": "got", **request}
     download = lab.good("POST", "/api/exports", body)
     while download["state"] not in ("done", "failed"):
         time.sleep(0.05)
@@ -120,22 +120,22 @@ def metadata(lab, tmp_path, episodes, **wish):
         return list(reader.episode_metadata())
 
 
-def test_a_text_is_agreed_to_before_the_first_episode_and_is_with_the_data(lab, tmp_path) -> None:
+def test_consent_is_required_and_stored_with_the_data(lab, tmp_path) -> None:
     study = lab.study(consent="We record **keys**.")
-    player = lab.invited(study)
-    status, answer = begun(lab, study, player)
+    player = lab.invite(study)
+    status, answer = start_play(lab, study, player)
     assert (status, answer["error"]["code"]) == (403, "consent")
     path = f"/api/studies/{study['id']}/consent"
     assert lab.ask(player, "POST", path, {"text": "We record nothing."})[0] == 409
     before = time.time()
     assert lab.ask(player, "POST", path, {"text": study["consent"]})[0] == 200
-    first = played(lab, study, player)
+    first = play_episode(lab, study, player)
 
-    # Another text is agreed to anew; what was agreed to before stays with the first episode.
+    # A changed text needs a new consent; the first episode keeps the old one.
     changed = lab.good("PUT", f"/api/studies/{study['id']}", {**study, "consent": "And mice."})
-    assert begun(lab, changed, player)[0] == 403
+    assert start_play(lab, changed, player)[0] == 403
     lab.ask(player, "POST", path, {"text": "And mice."})
-    second = played(lab, changed, player)
+    second = play_episode(lab, changed, player)
     # The list has both, the newest first, a page at a time.
     consents = [
         lab.good("GET", f"{path}s?offset={offset}&limit=1")["consents"] for offset in range(3)
@@ -148,7 +148,7 @@ def test_a_text_is_agreed_to_before_the_first_episode_and_is_with_the_data(lab, 
     assert lab.good("GET", f"{path}s")["total"] == 2
     assert lab.ask(lab.owner, "GET", f"{path}s?limit=0")[0] == 400
     assert lab.ask(lab.owner, "GET", "/api/studies/nothing/consents")[0] == 404
-    rows = metadata(lab, tmp_path, [first, second])
+    rows = download_metadata(lab, tmp_path, [first, second])
     assert [one["consent"] for one in rows] == ["We record **keys**.", "And mice."]
     assert [one["consent_time"] for one in rows] == [
         page[0]["created"] for page in (consents[1], consents[0])
@@ -156,34 +156,34 @@ def test_a_text_is_agreed_to_before_the_first_episode_and_is_with_the_data(lab, 
     assert before <= rows[0]["consent_time"] <= first["started"] <= rows[1]["consent_time"]
 
 
-def test_the_first_episodes_are_practice_and_no_data(lab, tmp_path) -> None:
+def test_first_episodes_are_practice_and_not_data(lab, tmp_path) -> None:
     study = lab.study(practice=2, quota=2)
-    player = lab.invited(study)
+    player = lab.invite(study)
     kinds = ["rejected", "completed", "cancelled", "completed", "completed"]
-    episodes = [played(lab, study, player, verdict=one) for one in kinds]
-    # What is thrown away is no practice that was had.
+    episodes = [play_episode(lab, study, player, verdict=one) for one in kinds]
+    # A rejected episode does not count as practice.
     assert [one["is_practice"] for one in episodes] == [True, True, True, False, False]
-    assert begun(lab, study, player)[1]["error"]["code"] == "quota"
+    assert start_play(lab, study, player)[1]["error"]["code"] == "quota"
     (listed,) = lab.ask(player, "GET", "/api/studies")[1]["studies"]
     assert (listed["num_episodes"], listed["num_completed"], listed["mine"]) == (5, 2, 2)
     path = f"/api/episodes?study={study['id']}&is_practice="
     assert [lab.good("GET", path + value)["total"] for value in ("true", "false")] == [3, 2]
 
-    assert len(metadata(lab, tmp_path, episodes)) == 2
-    rows = metadata(lab, tmp_path, episodes, practice=True)
+    assert len(download_metadata(lab, tmp_path, episodes)) == 2
+    rows = download_metadata(lab, tmp_path, episodes, practice=True)
     assert [one["is_practice"] for one in rows] == [True, True, True, False, False]
-    refused = {"episodes": [episodes[0]["id"]], "name": "got"}
-    assert lab.ask(lab.owner, "POST", "/api/exports", refused)[0] == 400
+    request = {"episodes": [episodes[0]["id"]], "name": "got"}
+    assert lab.ask(lab.owner, "POST", "/api/exports", request)[0] == 400
 
 
-def test_quotas_of_all_people_end_an_environment_and_the_study(lab) -> None:
+def test_total_quotas_end_an_environment_and_the_study(lab) -> None:
     study = lab.study({**drawn(), "quota": 1}, drawn(), total_quota=3)
-    one, other = (environment["id"] for environment in study["environments"])
-    players = [lab.invited(study, name) for name in ("Pia", "Pit")]
-    assert played(lab, study, players[0], one)["environment"] == one
-    status, answer = begun(lab, study, players[1], one)
+    first, second = (environment["id"] for environment in study["environments"])
+    players = [lab.invite(study, name) for name in ("Pia", "Pit")]
+    assert play_episode(lab, study, players[0], first)["environment"] == first
+    status, answer = start_play(lab, study, players[1], first)
     assert (status, answer["error"]["code"]) == (403, "quota")
     assert "Choose another" in answer["error"]["message"]
     for player in players:
-        assert played(lab, study, player, other)["environment"] == other
-    assert begun(lab, study, lab.invited(study, "Pam"), other)[1]["error"]["code"] == "quota"
+        assert play_episode(lab, study, player, second)["environment"] == second
+    assert start_play(lab, study, lab.invite(study, "Pam"), second)[1]["error"]["code"] == "quota"

@@ -23,26 +23,26 @@ INTERFACES = {
 }
 
 
-def fields(name):
-    """The names of the fields of a type, and whether each may be missing."""
+def fields_of(name):
+    """Returns the fields of a type, and whether each is optional."""
     bases, body = INTERFACES[name]
     declared = {field: bool(mark) for field, mark in re.findall(r"^  (\w+)(\??):", body, re.M)}
     if picked := re.fullmatch(r"Pick<(\w+),(.*)>", bases, re.S):
-        all_of_base = fields(picked[1])
-        return declared | {field: all_of_base[field] for field in re.findall(r'"(\w+)"', picked[2])}
+        base_fields = fields_of(picked[1])
+        return declared | {field: base_fields[field] for field in re.findall(r'"(\w+)"', picked[2])}
     for base in filter(None, bases.split(", ")):
-        declared |= fields(base)
+        declared |= fields_of(base)
     return declared
 
 
 def check(name, answer):
-    declared = fields(name)
+    declared = fields_of(name)
     required = {field for field, is_optional in declared.items() if not is_optional}
     assert required <= set(answer) <= set(declared), name
 
 
-def test_fields_of_types_are_found():
-    assert fields("DatasetEpisode") == {
+def test_fields_of_types_are_parsed():
+    assert fields_of("DatasetEpisode") == {
         "index": False,
         "number": False,
         "num_steps": False,
@@ -51,8 +51,8 @@ def test_fields_of_types_are_found():
         "labels": False,
         "error": True,
     }
-    assert {"seed", "num_steps"} <= set(fields("Played"))
-    assert {"op", "play", "person"} <= set(fields("Welcome"))
+    assert {"seed", "num_steps"} <= set(fields_of("Played"))
+    assert {"op", "play", "person"} <= set(fields_of("Welcome"))
     with pytest.raises(AssertionError, match="Format"):
         check("Format", {"name": "log", "title": "Log", "installed": True, "needs": ""})
 
@@ -84,8 +84,8 @@ def test_answers_of_the_creator_are_as_declared(tmp_path):
             check("Played", state["episode"])
             player.say("control", do="confirm", value="completed")
             check("EpisodeRecord", player.until("episode", episode__state="completed")["episode"])
-        *_, listed = get("/api/studies")["studies"]
-        assert set(listed) == {*fields("Study"), *fields("Counts")}
+        *_, study = get("/api/studies")["studies"]
+        assert set(study) == {*fields_of("Study"), *fields_of("Counts")}
         [episode] = get("/api/episodes")["episodes"]
         check("ListedEpisode", episode)
         path = f"/api/episodes/{episode['id']}"

@@ -23,7 +23,7 @@ _MODULES = (
 )
 
 
-def test_the_modules_of_the_player_do_what_they_say(tmp_path: pathlib.Path) -> None:
+def test_modules_of_the_player_pass_their_tests_in_node(tmp_path: pathlib.Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs node, which runs the modules without a browser")
@@ -32,9 +32,9 @@ def test_the_modules_of_the_player_do_what_they_say(tmp_path: pathlib.Path) -> N
         target = pages / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(resources.files("rlds_creator").joinpath("static", name).read_bytes())
-    # What says to node that they are modules; browsers learn it from the page.
+    # Node needs this file to load modules; browsers learn it from the page.
     (pages / "package.json").write_text('{"type": "module"}')
-    written = [
+    sent_frames = [
         frames.Frame(index=0, step=0, picture=b"", codec="png", is_first=True),
         frames.Frame(
             index=2**32 - 1,
@@ -51,7 +51,7 @@ def test_the_modules_of_the_player_do_what_they_say(tmp_path: pathlib.Path) -> N
         ),
         frames.Frame(index=5, step=1, picture=b"x", codec="jpeg", action='["cut sho'),
     ]
-    (tmp_path / "frames.json").write_text(json.dumps([_expected(frame) for frame in written]))
+    (tmp_path / "frames.json").write_text(json.dumps([_expected(frame) for frame in sent_frames]))
     result = subprocess.run(
         [node, "--test", str(_TESTS)],
         env={**os.environ, "PAGES": pages.as_uri(), "FRAMES": str(tmp_path / "frames.json")},

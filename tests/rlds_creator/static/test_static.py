@@ -1,4 +1,4 @@
-"""The files of the pages, as they are: nothing builds them, so nothing else checks them either."""
+"""Static files of the pages, which no build step checks."""
 
 import fnmatch
 import hashlib
@@ -15,7 +15,7 @@ OWN_MODULES = [path for path in FILES if path.suffix == ".js" and VENDOR not in 
 _IMPORT = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*)(["'`])([^"'`\n]+)\1""")
 
 
-def imports(module):
+def read_imports(module):
     # Types come from declarations, which browsers do not load: `tsc` checks these.
     text = re.sub(r"^/\*\* @import .*$", "", module.read_text(), flags=re.M)
     return [name for _, name in _IMPORT.findall(text)]
@@ -37,9 +37,9 @@ def test_vendored_files_are_those_that_were_reviewed():
     }
 
 
-def test_imports_are_files_of_the_package_and_name_what_these_export():
+def test_imports_name_files_and_exports_of_the_package():
     for module in (path for path in FILES if path.suffix == ".js"):
-        for name in imports(module):
+        for name in read_imports(module):
             if "${" not in name:
                 assert name.startswith(("./", "../")), f"{name} needs an import map or a network"
                 assert (module.parent / name).resolve() in FILES, name
@@ -63,7 +63,7 @@ def test_addresses_have_pages():
     names = {path.relative_to(STATIC).as_posix() for path in FILES}
     assert len(pages) > 5
     assert {f"pages/{page}.js" for page in pages} == {
-        one for one in names if one.startswith("pages/")
+        name for name in names if name.startswith("pages/")
     }
     assert styles <= names
     for page in pages:
@@ -88,7 +88,7 @@ def test_text_never_becomes_markup_and_nothing_is_loaded_from_elsewhere():
 
 
 def test_every_file_is_in_the_package():
-    # What is left out is missing from wheels only, where no other test would notice.
+    # A missing file is only missing in wheels, where no other test would notice.
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]
     for path in FILES:
@@ -97,12 +97,12 @@ def test_every_file_is_in_the_package():
         assert any(fnmatch.fnmatch(path.name, pattern) for pattern in package_patterns), path
 
 
-def test_lines_fit_beside_each_other():
+def test_lines_have_at_most_120_characters():
     declarations = STATIC.rglob("*.d.ts")
-    long = [
+    long_lines = [
         f"{module.relative_to(STATIC)}:{line_number}"
         for module in [*OWN_MODULES, *declarations]
         for line_number, line in enumerate(module.read_text().splitlines(), 1)
         if len(line) > 120
     ]
-    assert not long
+    assert not long_lines
