@@ -12,12 +12,12 @@ from creator_server import call, fetch
 from rlds_tools.command_line import commands
 
 
-def test_what_is_wrong_with_the_command_line_is_said(tmp_path, capsys) -> None:
+def test_invalid_options_are_reported(tmp_path, capsys) -> None:
     for option in ("nothing", "=python", "old=/no/such/python"):
         assert commands.run(["create", str(tmp_path), "--interpreter", option]) == 2
         assert "--interpreter" in capsys.readouterr().err
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
         assert commands.run(["create", str(tmp_path / "new"), "--port", port]) == 1
         assert "--port 0" in capsys.readouterr().err
     assert commands.run(["create", str(tmp_path), "--port", "0", "--host", "192.0.2.1"]) == 1
@@ -32,7 +32,7 @@ def test_what_is_wrong_with_the_command_line_is_said(tmp_path, capsys) -> None:
     assert f"{tmp_path / 'file'} is a file" in capsys.readouterr().err
 
 
-def test_windows_is_told_what_is_needed(tmp_path, capsys, monkeypatch) -> None:
+def test_windows_is_refused_with_the_supported_systems(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     assert commands.run(["create", str(tmp_path / "new")]) == 1
     assert "Linux or macOS" in capsys.readouterr().err
@@ -40,8 +40,8 @@ def test_windows_is_told_what_is_needed(tmp_path, capsys, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_others_need_an_invite_and_the_first_start_prints_one(tmp_path) -> None:
-    def served(*options):
+def test_first_start_for_other_people_prints_an_invitation(tmp_path) -> None:
+    def start(*options):
         command = [sys.executable, "-m", "rlds_tools", "create", str(tmp_path), "--port", "0"]
         return subprocess.Popen(
             [*command, "--host", "0.0.0.0", "--no-open", *options],
@@ -50,13 +50,13 @@ def test_others_need_an_invite_and_the_first_start_prints_one(tmp_path) -> None:
             text=True,
         )
 
-    def ended(process):
+    def stop(process):
         process.send_signal(signal.SIGINT)
         output = process.communicate(timeout=30)[0]
         assert process.returncode == 0, output
         return output
 
-    process = served("--allowed-host", "lab.example.org")
+    process = start("--allowed-host", "lab.example.org")
     assert process.stdout.readline() == "3 studies, 0 episodes\n"
     link = re.match(r"http://lab\.example\.org:(\d+)/enter#(\S+)", process.stdout.readline())
     address = f"http://127.0.0.1:{link[1]}"
@@ -69,18 +69,18 @@ def test_others_need_an_invite_and_the_first_start_prints_one(tmp_path) -> None:
     studies = call(address, "GET", "/api/studies", cookie=cookie)[1]["studies"]
     assert studies[0]["name"] == "CartPole"
     assert call(address, "GET", "/api/me", headers={"host": "example.com"})[0] == 400
-    assert ended(process) == ""
+    assert stop(process) == ""
 
     file = tmp_path / "lab.sqlite"
-    process = served("--database", str(file))
+    process = start("--database", str(file))
     assert process.stdout.readline() == f"database {file}\n"
     assert process.stdout.readline() == "3 studies, 0 episodes\n"
     assert "/enter#" in process.stdout.readline()
-    ended(process)
-    process = served("-q")
+    stop(process)
+    process = start("-q")
     assert re.fullmatch(r"http://localhost:\d+\n", process.stdout.readline())
-    ended(process)
+    stop(process)
     for options in (["--invite"], ["--host", "127.0.0.1", "--login", "--invite"]):
-        process = served("-q", *options)
+        process = start("-q", *options)
         assert "/enter#" in process.stdout.readline()
-        ended(process)
+        stop(process)

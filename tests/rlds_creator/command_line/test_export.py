@@ -23,7 +23,7 @@ def recordings(tmp_path_factory):
     write_episode(folder / "c", 2, environment=FOREST, started=3.0)
     write_episode(folder / "d", 2, study=OTHER, started=4.0)
     write_episode(folder / "e", 2, state="playing")
-    (folder / "e" / "metadata.riegeli").write_bytes(b"")  # As if it were just begun.
+    (folder / "e" / "metadata.riegeli").write_bytes(b"")  # As if the episode had just begun.
     write_episode(folder / "f", 2)
     (folder / "f" / "deleted").touch()
     (folder / "notes.txt").write_text("")
@@ -41,7 +41,7 @@ def export(recordings, tmp_path, monkeypatch, capsys):
     return run
 
 
-def episodes_in(path):
+def read_episode_ids(path):
     with envlogger.Reader(path) as reader:
         return [metadata["episode_id"] for metadata in reader.episode_metadata()]
 
@@ -53,10 +53,10 @@ def test_completed_episodes_are_exported_in_the_order_in_which_they_were_played(
     assert "1 episode cut at a label" in out
     assert "left out: 1 cancelled, 1 playing" in out
     assert "next: rlds inspect out/maze/find_the_exit" in out
-    assert episodes_in("out/maze/find_the_exit") == ["z-first", "a-second"]
+    assert read_episode_ids("out/maze/find_the_exit") == ["z-first", "a-second"]
 
 
-def test_states_studies_and_environments_choose(export):
+def test_options_select_by_state_study_and_environment(export):
     code, out, _ = export("-o x --state cancelled --state completed --json --name 'My Name'")
     assert code == 0
     assert json.loads(out) == {
@@ -69,18 +69,18 @@ def test_states_studies_and_environments_choose(export):
         "bytes": json.loads(out)["bytes"],
         "left_out": {"playing": 1},
     }
-    assert episodes_in("x/my_name") == ["b", "z-first", "a-second", "c", "d"]
+    assert read_episode_ids("x/my_name") == ["b", "z-first", "a-second", "c", "d"]
     assert export("-o y --study study-2")[1].startswith("y: 1 episode, 2 steps")
     assert export("-o z.d --environment Forest --zip")[1].startswith("z.d.zip: 1 episode, 2 steps")
 
 
-def test_one_episode_is_exported_whatever_its_state_is(export, recordings):
+def test_single_episode_is_exported_in_any_state(export, recordings):
     code, out, _ = export("-o one --name one", path=recordings / "episodes" / "b")
     assert (code, out.splitlines()[0][:23]) == (0, "one: 1 episode, 2 steps")
-    assert episodes_in("one/one") == ["b"]
+    assert read_episode_ids("one/one") == ["b"]
 
 
-def test_what_is_wrong_is_said_in_a_line(export, recordings, tmp_path):
+def test_errors_are_reported_in_one_line(export, recordings, tmp_path):
     code, _, err = export("-o out --state rejected")
     assert code == 1
     assert err == ("error: no episode to export; left out: 4 completed, 1 cancelled, 1 playing\n")

@@ -1,4 +1,4 @@
-"""Key maps of arms and grippers; their packages need interpreters of their own."""
+"""Key maps of arms and grippers; their packages need their own interpreters."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from rlds_creator.environments import robodesk_family, robosuite_family
 from rlds_creator.environments.arms import ArmPlayable
 
 
-class Still:
-    """An arm that nobody moves, drawn by nothing."""
+class StillArm:
+    """An arm without simulation and pictures."""
 
     cameras = ("free",)
 
@@ -27,20 +27,20 @@ class Still:
 
 
 def robosuite(size: int = 7, **overrides: Any) -> ArmPlayable:
-    still: Any = Still(specs.BoundedArray((size,), np.float64, -1.0, 1.0))
-    return robosuite_family._playable(still, still, overrides, 0.5)
+    environment: Any = StillArm(specs.BoundedArray((size,), np.float64, -1.0, 1.0))
+    return robosuite_family._playable(environment, environment, overrides, 0.5)
 
 
 def robodesk(**overrides: Any) -> ArmPlayable:
-    still: Any = Still(specs.BoundedArray((5,), np.float32, -1.0, 1.0))
-    return robodesk_family._playable(still, still, overrides, 0.5)
+    environment: Any = StillArm(specs.BoundedArray((5,), np.float32, -1.0, 1.0))
+    return robodesk_family._playable(environment, environment, overrides, 0.5)
 
 
 def press(*names: str) -> Inputs:
     return Inputs(dict.fromkeys(names, 1.0), names)
 
 
-def test_a_gripper_stays_as_it_was_told() -> None:
+def test_gripper_keeps_its_last_command() -> None:
     arm = robosuite()
     assert arm.idle_action.tolist() == [0, 0, 0, 0, 0, 0, -1]
     assert arm.action(press("ArrowUp")).tolist() == [-0.5, 0, 0, 0, 0, 0, -1]
@@ -66,8 +66,8 @@ def test_a_gripper_stays_as_it_was_told() -> None:
 def test_sticks_and_a_spacemouse_move_and_turn_the_hand() -> None:
     axes = {f"Space{index}": 0.125 * (index + 1) for index in range(6)}
     arm, hand = robosuite(), robodesk()
-    moved = [0.25, 0.125, -0.375, 0.625, 0.5, -0.75, -1]
-    assert arm.action(Inputs(axes)).tolist() == moved
+    expected = [0.25, 0.125, -0.375, 0.625, 0.5, -0.75, -1]
+    assert arm.action(Inputs(axes)).tolist() == expected
     assert hand.action(Inputs(axes)).tolist() == [0.125, -0.25, -0.375, 0.75, 1]
     assert hand.action(Inputs({"Axis1": -1.0, "Axis3": 0.5})).tolist() == [0, 1, -0.5, 0, 1]
     for playable in (arm, hand):
@@ -75,7 +75,7 @@ def test_sticks_and_a_spacemouse_move_and_turn_the_hand() -> None:
         assert len(names) == len({*names})
 
 
-def test_two_arms_have_keys_like_any_numbers() -> None:
+def test_two_arms_have_the_keys_of_plain_arrays() -> None:
     arm = robosuite(14)
     assert not np.any(arm.idle_action)
     assert arm.action(press("Space")) is None

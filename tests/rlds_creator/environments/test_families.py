@@ -10,7 +10,7 @@ from rlds_creator import Inputs, environments
 
 
 def play(name, options, names, seed=7):
-    """The observations, rewards and pictures of some steps."""
+    """Plays some steps; returns the environment, its timesteps and pictures."""
     playable = environments.make(name, options)
     try:
         playable.seed(seed)
@@ -41,7 +41,7 @@ GAMES = {
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_games_are_played_and_the_same_inputs_give_the_same_observations(game):
+def test_same_inputs_give_the_same_observations(game):
     name, id = game.split()
     keys = [["ArrowLeft"], ["ArrowRight"], ["ArrowLeft"], ["ArrowRight", "ArrowLeft"]]
     options = {"id": id, **({"sticky_actions": False} if name == "atari" else {})}
@@ -53,8 +53,8 @@ def test_games_are_played_and_the_same_inputs_give_the_same_observations(game):
         assert height in (None, picture.shape[0])
         assert np.ptp(picture)
     assert any((picture != pictures[0]).any() for picture in pictures)
-    _, again, _ = play(name, options, keys)
-    for left, right in zip(timesteps, again):
+    _, repeated, _ = play(name, options, keys)
+    for left, right in zip(timesteps, repeated):
         np.testing.assert_equal(left, right)
     assert playable.metadata()["versions"]["gymnasium"]
     assert all(control.does for control in playable.controls)
@@ -62,7 +62,7 @@ def test_games_are_played_and_the_same_inputs_give_the_same_observations(game):
 
 
 @pytest.mark.slow
-def test_all_that_is_listed_can_be_made_and_drawn():
+def test_all_listed_environments_can_be_created_and_drawn():
     for name in ("gymnasium", "minigrid", "atari"):
         for id in environments.family(name).identifiers():
             playable, _, (first, second) = play(name, {"id": id}, [["ArrowRight"]])
@@ -70,14 +70,14 @@ def test_all_that_is_listed_can_be_made_and_drawn():
             assert playable.controls
 
 
-def test_all_that_a_game_of_atari_can_do_has_keys():
+def test_all_actions_of_an_atari_game_have_keys():
     playable = environments.make("atari", {"id": "ALE/Pong-v5", "full_action_space": True})
-    words = {control.does: control.inputs for control in playable.controls}
-    assert len(words) == 18
+    inputs = {control.does: control.inputs for control in playable.controls}
+    assert len(inputs) == 18
     keys = ["ArrowUp", "ArrowLeft", "Space"]
     action = playable.action(Inputs(dict.fromkeys(keys, 1.0)))
     assert playable.describe(action) == "up, left, fire"
-    assert words["nothing"] == ["Period"]
+    assert inputs["nothing"] == ["Period"]
     playable.close()
 
 
@@ -90,7 +90,7 @@ def test_the_mission_is_below_a_grid_world():
     assert np.ptp(strip) > 200
 
 
-def test_what_is_continuous_or_not_has_its_own_keys():
+def test_continuous_and_discrete_variants_have_their_own_keys():
     cases = [
         ("CarRacing-v3", {"continuous": False}, "ArrowUp", 3),
         ("LunarLander-v3", {"continuous": True}, "ArrowUp", [1, 0]),
@@ -102,7 +102,7 @@ def test_what_is_continuous_or_not_has_its_own_keys():
         playable.close()
 
 
-def test_an_own_table_of_keys_is_used():
+def test_key_table_of_an_environment_is_used():
     import gymnasium
     from gymnasium import spaces
 
@@ -169,7 +169,7 @@ def test_an_own_table_of_keys_is_used():
         ("nothing", {"id": "x"}, {}, "no family 'nothing'; there are: gymnasium"),
     ],
 )
-def test_what_is_wrong_is_said(name, options, keys, message):
+def test_invalid_options_are_reported(name, options, keys, message):
     with pytest.raises(ValueError, match=message):
         environments.make(name, options, keys)
 
@@ -190,8 +190,8 @@ def test_what_is_wrong_is_said(name, options, keys, message):
         ("crafter", "crafter", "crafter"),
     ],
 )
-def test_a_missing_package_is_named(name, module, requires, monkeypatch):
-    monkeypatch.setenv("MUJOCO_GL", "disabled")  # Families say how to draw; here nothing is drawn.
+def test_missing_package_is_named(name, module, requires, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disabled")  # Nothing is drawn here.
     monkeypatch.setitem(sys.modules, module, None)
     family = environments.family(name)
     with pytest.raises(ImportError, match=f": pip install {re.escape(requires)}$"):

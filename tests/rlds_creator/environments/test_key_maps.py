@@ -26,8 +26,8 @@ def map_of(space, **options):
     return key_map(spec_of_space(space), **options)
 
 
-def named(maps):
-    """The names of all inputs that do something."""
+def input_names(maps):
+    """Returns the names of all inputs that do something."""
     return {
         name for control in maps.controls for names in control.inputs for name in names.split("+")
     }
@@ -81,19 +81,19 @@ def all_spaces():
     )
 
 
-def equal(left, right):
+def is_equal(left, right):
     if isinstance(left, dict):
-        return left.keys() == right.keys() and all(equal(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(is_equal(left[key], right[key]) for key in left)
     if isinstance(left, tuple):
-        return len(left) == len(right) and all(map(equal, left, right))
+        return len(left) == len(right) and all(map(is_equal, left, right))
     return np.array_equal(left, right)
 
 
 @settings(max_examples=50, deadline=None)
 @given(all_spaces(), st.data())
-def test_whatever_is_held_gives_an_action_of_the_space(space, data):
+def test_any_inputs_give_an_action_of_the_space(space, data):
     maps = map_of(space)
-    names = sorted(named(maps) | {"Button0", "Axis0", "Axis1", "Space2", "KeyP"})
+    names = sorted(input_names(maps) | {"Button0", "Axis0", "Axis1", "Space2", "KeyP"})
     held = data.draw(
         st.dictionaries(st.sampled_from(names), st.sampled_from([1.0, -1.0, 0.3, -0.7]), max_size=6)
     )
@@ -105,13 +105,13 @@ def test_whatever_is_held_gives_an_action_of_the_space(space, data):
     if action is not None:
         assert maps.describe(action)
     if maps.idle is not None:
-        assert equal(maps.action(press(WAIT)), maps.idle)
+        assert is_equal(maps.action(press(WAIT)), maps.idle)
 
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(all_spaces())
-def test_each_control_does_something_and_no_key_is_in_two_parts(space):
+def test_each_control_does_something_and_no_key_is_in_two_controls(space):
     maps = map_of(space)
     inputs = [name for control in maps.controls for name in control.inputs]
     assert len(inputs) == len(set(inputs))
@@ -132,12 +132,12 @@ def test_no_tap_is_lost_while_other_keys_are_held():
     assert maps.action(hold("ArrowLeft", "ArrowUp")) == 2
     tap = Inputs({"ArrowLeft": 1.0, "ArrowUp": 1.0, "Space": 1.0}, ["Space"])
     assert maps.action(tap) == 3
-    assert maps.action(hold("ArrowLeft", "Space")) == 3  # What was held last.
+    assert maps.action(hold("ArrowLeft", "Space")) == 3  # The last held key acts.
     assert maps.action(hold("Space", "ArrowLeft")) == 1
     assert maps.action(Inputs({"ArrowLeft": 1.0, "Space": 1.0}, ["Space", "ArrowLeft"])) == 1
 
 
-def test_gamepads_stand_for_keys_unless_they_have_actions_of_their_own():
+def test_gamepads_act_as_keys_unless_they_have_their_own_actions():
     spec = spec_of_space(spaces.Discrete(4))
     maps = Choices(spec, {"ArrowLeft": 0, "Space": 1, "Button1": 2}, overrides={"Button14": 3})
     assert maps.action(press("Axis0", value=-0.6)) == 0
@@ -149,7 +149,7 @@ def test_gamepads_stand_for_keys_unless_they_have_actions_of_their_own():
     assert left.inputs == ["ArrowLeft", "Axis0-"]
 
 
-def test_numbers_are_moved_by_keys_sticks_and_a_mouse_and_add_up():
+def test_keys_sticks_and_a_mouse_move_numbers_and_add_up():
     space = spaces.Box(np.array([-2, -1, 0], np.float32), np.array([2, 1, 1], np.float32))
     maps = map_of(space, strength=[0.5, 1, 0.25], has_pointer=True)
     assert maps.action(hold("ArrowRight", "ArrowUp")).tolist() == [1, 1, 0]
@@ -157,33 +157,33 @@ def test_numbers_are_moved_by_keys_sticks_and_a_mouse_and_add_up():
     assert maps.action(Inputs({"Axis0": 0.5, "Axis1": -0.5})).tolist() == [1, 0.5, 0]
     assert maps.action(Inputs({"Axis0": 1.0, "ArrowRight": 1.0})).tolist() == [2, 0, 0]
     assert maps.action(Inputs({"Space2": 0.5, "KeyD": 1.0})).tolist() == [0, 0, 0.75]
-    assert "KeyA" not in named(maps)  # It would only lower what is lowest.
+    assert "KeyA" not in input_names(maps)  # It would only lower a number at its minimum.
     pointer = Inputs({"Pointer0": 1.0, "PointerX": 0.25, "PointerY": 1.0})
     assert maps.action(pointer).tolist() == [-1, -1, 0]
     assert maps.action(Inputs({"PointerX": 0.25})) is None
 
 
-def test_a_mouse_moves_one_number_to_the_left_and_right_and_no_choices():
+def test_mouse_moves_a_single_number_but_no_choices():
     maps = map_of(spaces.Box(np.float32([-2]), np.float32([2])), has_pointer=True)
-    for across, expected in ((0, -2), (0.25, -1), (1, 2)):
-        pointer = Inputs({"Pointer0": 1.0, "PointerX": across, "PointerY": 0.9})
+    for x, expected in ((0, -2), (0.25, -1), (1, 2)):
+        pointer = Inputs({"Pointer0": 1.0, "PointerX": x, "PointerY": 0.9})
         assert maps.action(pointer).tolist() == [expected]
-    (pointed,) = (control for control in maps.controls if "Pointer0" in control.inputs)
-    assert pointed.does == "number 1 by left and right"
+    (control,) = (control for control in maps.controls if "Pointer0" in control.inputs)
+    assert control.does == "number 1 by left and right"
     for space in (spaces.Discrete(3), spaces.Dict({"a": spaces.Discrete(2)})):
         with pytest.raises(ValueError, match=r"has_pointer: .* an array of numbers"):
             map_of(space, has_pointer=True)
 
 
-def test_parts_have_keys_of_their_own():
+def test_nested_actions_have_their_own_keys():
     space = spaces.Dict(
         {"jump": spaces.Discrete(2), "move": TINY, "look": spaces.Tuple([spaces.Discrete(3), TINY])}
     )
     maps = map_of(space)
-    words = {control.does: list(control.inputs) for control in maps.controls}
-    assert words["jump"] == ["Digit1"]
-    assert words["move 1 \N{MINUS SIGN}"] == ["ArrowLeft", "Axis0"][:1]
-    action = maps.action(press(words["jump"][0], words["move 1 +"][0]))
+    inputs = {control.does: list(control.inputs) for control in maps.controls}
+    assert inputs["jump"] == ["Digit1"]
+    assert inputs["move 1 \N{MINUS SIGN}"] == ["ArrowLeft", "Axis0"][:1]
+    action = maps.action(press(inputs["jump"][0], inputs["move 1 +"][0]))
     assert (action["jump"], action["move"].tolist()) == (1, [1, 0])
     assert (action["look"][0], action["look"][1].tolist()) == (0, [0, 0])
     assert maps.describe(action).startswith("jump, ")
@@ -193,7 +193,7 @@ def test_parts_have_keys_of_their_own():
     assert switches.action(press("Digit1", "Digit3")).tolist() == [1, 0, 1]
 
 
-def test_parts_can_have_names_and_a_table():
+def test_nested_actions_accept_names_and_a_table():
     buttons = spaces.MultiBinary(3)
     space = spaces.Dict({"buttons": buttons, "turn": spaces.Box(-np.inf, np.inf, (1,))})
     maps = map_of(
@@ -202,11 +202,11 @@ def test_parts_can_have_names_and_a_table():
         names={"buttons": ["fire", "jump", "run"], "turn": ["turn"]},
         overrides={"KeyJ": {"buttons": {"jump": 1}}},
     )
-    does = {control.does: list(control.inputs) for control in maps.controls}
-    assert does["fire"] == ["Space", "Button0"]
-    assert does["jump"] == ["KeyJ"]
-    assert does["turn \N{MINUS SIGN} / turn +"] == ["Axis0"]
-    assert not any(name.startswith("Digit") for name in named(maps))
+    inputs = {control.does: list(control.inputs) for control in maps.controls}
+    assert inputs["fire"] == ["Space", "Button0"]
+    assert inputs["jump"] == ["KeyJ"]
+    assert inputs["turn \N{MINUS SIGN} / turn +"] == ["Axis0"]
+    assert not any(name.startswith("Digit") for name in input_names(maps))
     action = maps.action(Inputs({"Space": 1.0, "Axis0": -0.5, "KeyJ": 1.0}))
     assert action["buttons"].tolist() == [1, 1, 0]
     assert action["turn"].tolist() == [-1]
@@ -227,7 +227,7 @@ def test_parts_can_have_names_and_a_table():
         (spaces.MultiDiscrete([3, 3]), {}, "Digit1", {"1": 2}, [0, 2]),
     ],
 )
-def test_overrides_take_the_place_of_what_keys_do(space, options, key, override, expected):
+def test_overrides_replace_actions_of_keys(space, options, key, override, expected):
     maps = map_of(space, overrides={key: override}, **options)
     names = key.split("+") if key.startswith("Key") else [key.rstrip("+-")]
     action = maps.action(press(*names, value=-1.0 if key.endswith("-") else 1.0))
@@ -237,11 +237,11 @@ def test_overrides_take_the_place_of_what_keys_do(space, options, key, override,
         assert np.array_equal(action, expected)
 
 
-def test_an_override_of_none_takes_a_key_away():
+def test_override_of_none_removes_a_key():
     for space, key in [(spaces.Discrete(3), "Digit1"), (TINY, "ArrowLeft")]:
-        assert key in named(map_of(space))
+        assert key in input_names(map_of(space))
         maps = map_of(space, overrides={key: None})
-        assert key not in named(maps)
+        assert key not in input_names(maps)
         assert maps.action(press(key)) is None
 
 
@@ -258,12 +258,12 @@ def test_an_override_of_none_takes_a_key_away():
         (spaces.Dict({"a": TINY}), {"KeyA": {"b": 3}}, "with the components a"),
     ],
 )
-def test_wrong_overrides_are_refused(space, overrides, message):
+def test_invalid_overrides_are_refused(space, overrides, message):
     with pytest.raises(ValueError, match=message):
         map_of(space, overrides=overrides)
 
 
-def test_what_has_no_keys_is_refused():
+def test_actions_without_keys_are_refused():
     with pytest.raises(ValueError, match="keys cannot play actions like StringArray"):
         map_of(spaces.Text(3))
     for strength in (0, 2, [1, 1, 1], float("nan")):
@@ -271,6 +271,6 @@ def test_what_has_no_keys_is_refused():
             map_of(TINY, strength=strength)
 
 
-def test_names_of_numbers_are_those_of_the_spec():
+def test_numbers_have_the_names_of_the_spec():
     spec = specs.BoundedArray((2,), np.float64, -1, 1, name="hip\tknee")
     assert key_map(spec).controls[0].does == "hip \N{MINUS SIGN}"

@@ -1,4 +1,4 @@
-"""Robots that MuJoCo simulates and draws. The pictures are small: by software they take long."""
+"""Robots that MuJoCo simulates and draws. The pictures are small, because software is slow."""
 
 import copy
 import os
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.slow
 SIZE = {"width": 96, "height": 64}
 
 
-is_drawn = pytest.mark.skipif(
-    os.environ.get("MUJOCO_GL") != "egl", reason="test_all_in_a_process_of_their_own does it"
+needs_egl = pytest.mark.skipif(
+    os.environ.get("MUJOCO_GL") != "egl", reason="test_all_tests_pass_in_a_process_with_egl does it"
 )
 
 
-def test_all_in_a_process_of_their_own(tmp_path):
+def test_all_tests_pass_in_a_process_with_egl(tmp_path):
     """Elsewhere MuJoCo may have been imported already, without OpenGL."""
     arguments = ["-q", "-p", "no:cacheprovider", "-k", "not process", __file__]
     result = subprocess.run(
@@ -50,7 +50,7 @@ def play(playable, names, seed=7):
     for name in names:
         timesteps.append(playable.environment.step(playable.action(Inputs({name: 1.0}, [name]))))
         copies.append(copy.deepcopy(timesteps[-1]))
-    np.testing.assert_equal(timesteps, copies)  # An observation stays what it was.
+    np.testing.assert_equal(timesteps, copies)  # Later steps do not change an observation.
     return timesteps
 
 
@@ -61,7 +61,7 @@ def play(playable, names, seed=7):
         ("dm_control", "cartpole/swingup", ["fixed", "lookatcart", FREE]),
     ],
 )
-@is_drawn
+@needs_egl
 def test_robots_are_played_and_drawn(name, id, cameras):
     playable = environments.make(name, {"id": id, **SIZE})
     keys = ["ArrowLeft", "ArrowRight", "ArrowLeft"]
@@ -75,7 +75,7 @@ def test_robots_are_played_and_drawn(name, id, cameras):
         assert (picture.shape, picture.dtype) == ((64, 96, 3), np.uint8)
         assert np.ptp(picture)
     assert (pictures[0] != pictures[1]).mean() > 0.05
-    # A draft shows the same, but for shadows and edges.
+    # A draft shows the same, except for shadows and edges.
     assert (pictures[0] != pictures[-1]).any()
     assert np.abs(pictures[0].astype(int) - pictures[-1]).mean() < 25
     assert (playable.render(0) == pictures[0]).all()
@@ -83,15 +83,15 @@ def test_robots_are_played_and_drawn(name, id, cameras):
     playable.close()
 
 
-@is_drawn
-def test_numbers_have_the_names_of_the_actuators():
+@needs_egl
+def test_controls_have_the_names_of_the_actuators():
     playable = environments.make("dm_control", {"id": "reacher/easy", **SIZE})
     assert playable.controls[0].does == "shoulder \N{MINUS SIGN}"
     playable.close()
 
 
 class Blank(MuJoCoPictures):
-    """Draws nothing the first time."""
+    """Pictures of which the first one is blank."""
 
     num_drawn = 0
 
@@ -101,8 +101,8 @@ class Blank(MuJoCoPictures):
         return picture * (self.num_drawn > 1)
 
 
-@is_drawn
-def test_a_first_picture_that_is_blank_is_drawn_again():
+@needs_egl
+def test_blank_first_picture_is_drawn_again():
     import mujoco
 
     model = mujoco.MjModel.from_xml_string(
@@ -119,15 +119,15 @@ def test_a_first_picture_that_is_blank_is_drawn_again():
     pictures.close()
 
 
-@is_drawn
-def test_the_ground_of_another_episode_is_drawn():
+@needs_egl
+def test_pictures_show_the_ground_of_the_current_episode():
     playable = environments.make("dm_control", {"id": "quadruped/escape", **SIZE})
     free = len(playable.cameras) - 1
     play(playable, [], seed=1)
     before = playable.render(free)
     play(playable, [], seed=2)
-    changed = playable.render(free)
+    other = playable.render(free)
     play(playable, [], seed=1)
-    assert (before != changed).mean() > 0.05
+    assert (before != other).mean() > 0.05
     assert (before != playable.render(free)).mean() < 0.01
     playable.close()

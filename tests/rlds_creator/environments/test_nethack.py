@@ -13,7 +13,7 @@ MEANINGS = ["more", "west", "east", "far west", "wait", "kick", "pray"]
 
 
 @pytest.fixture
-def typed():
+def keys():
     return TypedKeys(specs.DiscreteArray(len(CODES)), CODES, MEANINGS, {"KeyX": "pray"})
 
 
@@ -21,35 +21,35 @@ def press(*names, text="", held=()):
     return Inputs(dict.fromkeys([*held, *names], 1.0), names, text)
 
 
-def test_what_is_typed_fast_is_done_step_by_step(typed):
-    typed.action(press("KeyH", text="hl?Hh"))
-    done = [typed.action(press()) for _ in range(4)]
-    assert [typed.describe(action) for action in done[:3]] == ["east", "far west", "west"]
-    assert done[3] is None
-    typed.action(press("KeyH", text="hh"))
-    typed.clear_queue()
-    assert typed.action(press()) is None
+def test_fast_typing_acts_step_by_step(keys):
+    keys.action(press("KeyH", text="hl?Hh"))
+    actions = [keys.action(press()) for _ in range(4)]
+    assert [keys.describe(action) for action in actions[:3]] == ["east", "far west", "west"]
+    assert actions[3] is None
+    keys.action(press("KeyH", text="hh"))
+    keys.clear_queue()
+    assert keys.action(press()) is None
 
 
-def test_keys_without_a_character_have_actions_once_per_press(typed):
+def test_keys_without_a_character_have_actions_once_per_press(keys):
     expected = {"ArrowLeft": "west", "Enter": "more", "Space": "more", "KeyX": "pray"}
     for name, word in expected.items():
-        assert typed.describe(typed.action(press(name))) == word
-        assert typed.action(press(held=[name])) is None
-    # What is held does not come in between.
-    assert typed.describe(typed.action(press("KeyL", text="l", held=["ArrowLeft"]))) == "east"
-    assert typed.describe(typed.action(press("KeyD", text="d", held=["ControlLeft"]))) == "kick"
-    assert typed.describe(typed.action(press("KeyP", text="h", held=["AltLeft"]))) == "pray"
-    assert typed.action(press()) is None
-    assert typed.idle is None
+        assert keys.describe(keys.action(press(name))) == word
+        assert keys.action(press(held=[name])) is None
+    # A held key does not act in between.
+    assert keys.describe(keys.action(press("KeyL", text="l", held=["ArrowLeft"]))) == "east"
+    assert keys.describe(keys.action(press("KeyD", text="d", held=["ControlLeft"]))) == "kick"
+    assert keys.describe(keys.action(press("KeyP", text="h", held=["AltLeft"]))) == "pray"
+    assert keys.action(press()) is None
+    assert keys.idle is None
 
 
-def test_controls_say_what_characters_do(typed):
-    assert {control.does for control in typed.controls} == set(MEANINGS)
-    assert ["H"] in [list(control.inputs) for control in typed.controls]
+def test_controls_say_what_characters_do(keys):
+    assert {control.does for control in keys.controls} == set(MEANINGS)
+    assert ["H"] in [list(control.inputs) for control in keys.controls]
 
 
-def test_a_terminal_is_drawn():
+def test_terminal_is_drawn_with_its_colors_and_cursor():
     characters = np.full((2, 3), ord(" "), np.uint8)
     characters[0, 1] = ord("@")
     colors = np.full((2, 3), 9, np.int8)

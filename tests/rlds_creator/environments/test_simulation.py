@@ -1,4 +1,4 @@
-"""Environments of packages as those of dm_env."""
+"""Simulated environments in the interface of dm_env."""
 
 import dm_env
 
@@ -28,7 +28,7 @@ def test_episodes_begin_end_and_begin_again() -> None:
     game = CountdownPlayable(Countdown("the spec", spec), key_map(spec))
     assert game.environment.observation_spec() == "the spec"
     game.seed(1)
-    first = game.environment.step(0)  # As dm_env has it: that is a reset.
+    first = game.environment.step(0)  # In dm_env, this is a reset.
     assert (first.step_type, first.observation, game.info()) == (
         dm_env.StepType.FIRST,
         3,

@@ -28,31 +28,31 @@ def read_log(path):
         return [list(episode) for episode in reader.episodes], list(reader.episode_metadata())
 
 
-def assert_same(one, other):
+def assert_same(actual, expected):
     """Checks values and types."""
-    tree.assert_same_structure(one, other)
-    for left, right in zip(tree.flatten(one), tree.flatten(other), strict=True):
+    tree.assert_same_structure(actual, expected)
+    for left, right in zip(tree.flatten(actual), tree.flatten(expected), strict=True):
         assert type(left) is type(right)
         assert getattr(left, "dtype", None) == getattr(right, "dtype", None)
         np.testing.assert_array_equal(left, right)
 
 
 def test_a_log_equals_the_recordings_step_by_step(tmp_path):
-    recorded = [
+    recordings = [
         write_episode(
             tmp_path / "episodes" / "b", 6, tags=[("placed", 2, 3), ("good", None, None)]
         ),
         write_episode(tmp_path / "a", 3, success=None, state="cancelled"),
     ]
     progress = []
-    download = export(recorded, tmp_path / "out", name="Pick it up!", progress=progress.append)
+    download = export(recordings, tmp_path / "out", name="Pick it up!", progress=progress.append)
 
     assert (download.episodes, download.steps, download.cut) == (2, 9, 0)
     assert download.data == "pick_it_up"
     assert progress == sorted(progress)
     assert progress[-1] == 1.0
     episodes, metadata = read_log(tmp_path / "out" / "pick_it_up")
-    for directory, steps, placed in zip(recorded, episodes, ([2, 3], []), strict=True):
+    for directory, steps, placed in zip(recordings, episodes, ([2, 3], []), strict=True):
         [before], _ = read_log(directory)
         assert_same([step[:2] for step in steps], [step[:2] for step in before])
         for index, step in enumerate(steps):
@@ -60,9 +60,9 @@ def test_a_log_equals_the_recordings_step_by_step(tmp_path):
     with envlogger.Reader(tmp_path / "out" / "pick_it_up") as reader:
         assert reader.action_spec().num_values == NUM_ACTIONS
         assert reader.observation_spec() == ENVIRONMENT_SPECS["observation_spec"]
-    assert [of_one["episode_id"] for of_one in metadata] == ["b", "a"]
+    assert [row["episode_id"] for row in metadata] == ["b", "a"]
     assert metadata[1] == {
-        **read_log(recorded[1])[1][0],
+        **read_log(recordings[1])[1][0],
         "episode_index": 1,
         "num_steps": 3,
         "total_reward": 1 / 7 + 2 / 7,
@@ -79,10 +79,10 @@ def test_a_log_equals_the_recordings_step_by_step(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def with_pictures(tmp_path_factory):
+def recordings(tmp_path_factory):
     """Recordings with pictures, and with all kinds of ends."""
     root = tmp_path_factory.mktemp("recordings")
-    specs_of_all = {
+    environment_specs = {
         **ENVIRONMENT_SPECS,
         "observation_spec": {
             **ENVIRONMENT_SPECS["observation_spec"],
@@ -95,7 +95,7 @@ def with_pictures(tmp_path_factory):
         for index, step in enumerate(steps):
             step.timestep.observation["picture"] = rng.integers(index, 9, (20, 30, 3), np.uint8)
         return write_episode(
-            root / name, end=end, steps=steps, environment_specs=specs_of_all, **options
+            root / name, end=end, steps=steps, environment_specs=environment_specs, **options
         )
 
     rng = np.random.default_rng(0)
@@ -108,12 +108,12 @@ def with_pictures(tmp_path_factory):
     ]
 
 
-def as_exported(recorded, index, fields):
+def as_exported(recording, index, fields):
     """Returns the expected episode of a dataset, from the recording."""
-    [steps], _ = read_log(recorded)
+    [steps], _ = read_log(recording)
     data = [{name: step.custom_data[name] for name in fields} for step in steps]
     last = steps[-1].timestep._replace(step_type=dm_env.StepType.LAST)
-    steps = [step._replace(custom_data=kept) for step, kept in zip(steps, data, strict=True)]
+    steps = [step._replace(custom_data=custom) for step, custom in zip(steps, data, strict=True)]
     steps[-1] = steps[-1]._replace(timestep=last)
     columns = to_rlds_episode(steps)
     for label, tagged in {"placed": (2, 3), "on%2Foff": (0,)}.items():
@@ -122,10 +122,10 @@ def as_exported(recorded, index, fields):
 
 
 @pytest.mark.parametrize("keep_internal", [False, True])
-def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictures, tmp_path):
+def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, recordings, tmp_path):
     progress = []
     download = export(
-        with_pictures,
+        recordings,
         tmp_path / "out",
         "tfds",
         name="with pictures",
@@ -134,21 +134,21 @@ def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictur
     )
     assert download.data == "with_pictures/1.0.0"
     assert progress == sorted(progress)
-    read = rlds.sources.open(tmp_path / "out" / download.data)
-    assert len(read) == 3
+    dataset = rlds.sources.open(tmp_path / "out" / download.data)
+    assert len(dataset) == 3
     steps = tfds_files.open_folder(tmp_path / "out" / download.data).features["steps"].feature
     assert steps["observation"]["picture"].encoding_format == "png"
-    for index, (recorded, episode) in enumerate(zip(with_pictures, read, strict=True)):
-        expected = as_exported(recorded, index, INTERNAL if keep_internal else ())
-        columns = read.columns(index)
+    for index, (recording, episode) in enumerate(zip(recordings, dataset, strict=True)):
+        expected = as_exported(recording, index, INTERNAL if keep_internal else ())
+        columns = dataset.columns(index)
         tree.assert_same_structure(columns, expected)
         for path, column in tree.flatten_with_path(columns):
-            other = expected
+            expected_column = expected
             for key in path:
-                other = other[key]
-            np.testing.assert_array_equal(column, other, err_msg=str(path))
-            assert column.dtype == object or column.dtype == other.dtype
-        assert episode.metadata["episode_id"] == recorded.name.encode()
+                expected_column = expected_column[key]
+            np.testing.assert_array_equal(column, expected_column, err_msg=str(path))
+            assert column.dtype == object or column.dtype == expected_column.dtype
+        assert episode.metadata["episode_id"] == recording.name.encode()
         assert episode.metadata["tags"] == ("[]" if index else '["good"]')
         assert episode.truncated == (index > 0)
         assert episode.metadata["success_known"] == (index != 1)
@@ -156,25 +156,25 @@ def test_a_dataset_equals_the_recordings_step_by_step(keep_internal, with_pictur
 
 
 @pytest.mark.slow
-def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path):
+def test_tfds_and_minari_load_exported_datasets(recordings, tmp_path):
     import minari
     import tensorflow_datasets as tfds
 
-    export(with_pictures, tmp_path / "tfds", "tfds", name="x")
+    export(recordings, tmp_path / "tfds", "tfds", name="x")
     dataset = tfds.builder_from_directory(tmp_path / "tfds" / "x" / "1.0.0").as_dataset("train")
-    for again in (dataset, tfds.load("x", data_dir=tmp_path / "tfds", split="train")):
-        episodes = list(tfds.as_numpy(again))
+    for loaded in (dataset, tfds.load("x", data_dir=tmp_path / "tfds", split="train")):
+        episodes = list(tfds.as_numpy(loaded))
         assert [episode["state"] for episode in episodes] == [b"completed"] * 2 + [b"abandoned"]
         for index, episode in enumerate(episodes):
             steps = list(episode["steps"])
-            expected = as_exported(with_pictures[index], index, ())
+            expected = as_exported(recordings[index], index, ())
             for path, column in tree.flatten_with_path(expected):
                 for step, value in zip(steps, column, strict=True):
                     for key in path:
                         step = step[key]
                     np.testing.assert_array_equal(step, value, err_msg=str(path))
 
-    download = export(with_pictures, tmp_path / "minari", "minari", name="x")
+    download = export(recordings, tmp_path / "minari", "minari", name="x")
     data = tmp_path / "minari" / download.data
     with h5py.File(data / "data" / "main_data.hdf5") as file:
         pictures = file["episode_0/observations/picture"]
@@ -182,15 +182,15 @@ def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path)
             "gzip",
             True,
         )
-    for episode, recorded in zip(minari.MinariDataset(data / "data"), with_pictures, strict=True):
-        expected = as_exported(recorded, episode.id, ())
+    for episode, recording in zip(minari.MinariDataset(data / "data"), recordings, strict=True):
+        expected = as_exported(recording, episode.id, ())
         picture = expected["observation"]["picture"]
         np.testing.assert_array_equal(episode.observations["picture"], picture)
         np.testing.assert_array_equal(episode.rewards, expected["reward"][:-1])
-    read = rlds.sources.open(data)
-    assert len(read) == 3
-    for index, recorded in enumerate(with_pictures):
-        columns, expected = read.columns(index), as_exported(recorded, index, ())
+    source_episodes = rlds.sources.open(data)
+    assert len(source_episodes) == 3
+    for index, recording in enumerate(recordings):
+        columns, expected = source_episodes.columns(index), as_exported(recording, index, ())
         np.testing.assert_array_equal(
             columns["observation"]["picture"], expected["observation"]["picture"]
         )
@@ -198,7 +198,7 @@ def test_tfds_loads_a_dataset_and_minari_one_of_its_own(with_pictures, tmp_path)
         np.testing.assert_array_equal(columns["reward"][:-1], expected["reward"][:-1])
 
 
-# What formats have to be told of episodes whose observations have several fields.
+# Options that formats need for observations with several fields.
 OPTIONS = {
     "lerobot": ["fps=15"],
     "aloha": ['fields={"observations/qpos": "observation/level"}'],
@@ -206,17 +206,17 @@ OPTIONS = {
 }
 
 
-def test_each_format_that_can_be_written_is_one_of_a_download(tmp_path):
+def test_downloads_have_every_writable_format(tmp_path):
     assert {*FORMATS} - {"log"} == {*rlds.sources.exports()} - {"envlogger"}
-    recorded = [write_episode(tmp_path / name, 6) for name in ("a", "b")]
-    [steps], _ = read_log(recorded[0])
+    recordings = [write_episode(tmp_path / name, 6) for name in ("a", "b")]
+    [steps], _ = read_log(recordings[0])
     for name in FORMATS:
         options = OPTIONS.get(name, [])
-        download = export(recorded, tmp_path / f"out_{name}", name, name="x", options=options)
+        download = export(recordings, tmp_path / f"out_{name}", name, name="x", options=options)
         data = tmp_path / f"out_{name}" / download.data
-        read = rlds.sources.open(data, format="envlogger" if name == "log" else name)
-        assert len(read) == 2, name
-        rewards = read.columns(0)["reward"][: len(steps) - 1]
+        dataset = rlds.sources.open(data, format="envlogger" if name == "log" else name)
+        assert len(dataset) == 2, name
+        rewards = dataset.columns(0)["reward"][: len(steps) - 1]
         expected = [step.timestep.reward for step in steps[1:]]
         np.testing.assert_allclose(rewards, expected, rtol=1e-6, err_msg=name)
     # Fields that other readers do not find are reported.
@@ -228,58 +228,58 @@ def test_each_format_that_can_be_written_is_one_of_a_download(tmp_path):
         readme = (folder / "README.md").read_text()
         assert ("Only in `rlds.sources.open`: `steps/discount`, `agent_id`" in readme) != has_all
     with pytest.raises(ExportError, match="LeRobot needs the number of steps in a second"):
-        export(recorded, tmp_path / "none", "lerobot", name="x")
+        export(recordings, tmp_path / "none", "lerobot", name="x")
     with pytest.raises(ExportError, match="no option 'speed'"):
-        export(recorded, tmp_path / "none", "lerobot", name="x", options=["speed=1"])
+        export(recordings, tmp_path / "none", "lerobot", name="x", options=["speed=1"])
 
 
-def test_a_zip_file_compresses_what_is_not_compressed(with_pictures, tmp_path):
+def test_zip_file_compresses_only_uncompressed_files(recordings, tmp_path):
     sizes = {}
     for name in ("log", "minari"):
-        download = export(with_pictures, tmp_path / f"{name}.zip", name, name="x", archive=True)
+        download = export(recordings, tmp_path / f"{name}.zip", name, name="x", archive=True)
         with zipfile.ZipFile(download.path) as archive:
             assert archive.testzip() is None
-            for one in archive.infolist():
-                sizes[one.filename.rpartition("/")[2]] = (one.compress_size, one.file_size)
+            for member in archive.infolist():
+                sizes[member.filename.rpartition("/")[2]] = (member.compress_size, member.file_size)
     compressed, size = sizes["README.md"]
     assert compressed < 0.8 * size
     assert sizes["steps.riegeli"][0] == sizes["steps.riegeli"][1]
 
 
-def test_episodes_end_at_tags_and_where_they_were_left(tmp_path):
-    """Nothing is invented: the step at the end has what was recorded with it."""
-    recorded = [
+def test_episodes_end_at_tags_or_where_players_left(tmp_path):
+    """The last step has only recorded values."""
+    recordings = [
         write_episode(tmp_path / "cut", 6, tags=[("done", 3, 4), ("won", 4, 5)]),
         write_episode(tmp_path / "at once", 4, tags=[("won", 0, 0)]),
         write_episode(tmp_path / "at the end", 4, tags=[("done", 3, 3)]),
         write_episode(tmp_path / "left", 3, end="user", state="abandoned"),
         write_episode(tmp_path / "never begun", 1, end="user", state="abandoned"),
     ]
-    download = export(recorded, tmp_path / "out", name="x", end_at=["won", "done", "unused"])
+    download = export(recordings, tmp_path / "out", name="x", end_at=["won", "done", "unused"])
 
     assert download.cut == 2
     episodes, metadata = read_log(tmp_path / "out" / "x")
     assert [len(steps) for steps in episodes] == [4, 1, 4, 3, 1]
-    assert [of_one["num_steps"] for of_one in metadata] == [4, 1, 4, 3, 1]
+    assert [row["num_steps"] for row in metadata] == [4, 1, 4, 3, 1]
     reasons = ["tag", "tag", "terminated", "user", "user"]
-    assert [of_one["reason"] for of_one in metadata] == reasons
+    assert [row["reason"] for row in metadata] == reasons
     last = episodes[0][-1]
     assert last.timestep == step_data(3, 6).timestep._replace(
         step_type=dm_env.StepType.LAST, observation=last.timestep.observation
     )
     assert metadata[0]["total_reward"] == pytest.approx((1 + 2 + 3) / 7)
     assert metadata[1]["total_reward"] == 0
-    read = rlds.sources.open(tmp_path / "out" / "x")
-    assert [episode.truncated for episode in read] == [True, True, False, True, True]
-    assert [len(episode.steps["is_last"]) for episode in read] == [4, 1, 4, 3, 1]
-    for episode in read:
+    dataset = rlds.sources.open(tmp_path / "out" / "x")
+    assert [episode.truncated for episode in dataset] == [True, True, False, True, True]
+    assert [len(episode.steps["is_last"]) for episode in dataset] == [4, 1, 4, 3, 1]
+    for episode in dataset:
         assert episode.steps["is_last"].tolist() == [False] * (episode.num_steps - 1) + [True]
         assert episode.steps["is_terminal"][-1] == (episode.key == "2")
 
 
 def test_episodes_of_different_environments_are_refused(tmp_path):
     other = {**ENVIRONMENT_SPECS, "action_spec": specs.DiscreteArray(5, np.int64, "action")}
-    recorded = [
+    recordings = [
         write_episode(tmp_path / "a"),
         write_episode(
             tmp_path / "b", environment_specs=other, environment={"id": "e2", "name": "Forest"}
@@ -291,23 +291,23 @@ def test_episodes_of_different_environments_are_refused(tmp_path):
         match=r"of 2 environments, whose action differ: 2 of 'Maze', such as a; 1 of 'Forest', "
         r"such as b\. Export",
     ) as raised:
-        export(recorded, tmp_path / "out")
+        export(recordings, tmp_path / "out")
     assert "num_values=5" in raised.value.details
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("format", ["log", "tfds"])
-def test_a_recording_that_was_cut_short_has_its_own_numbers(format, tmp_path):
-    """Exported with a complete one: it has less metadata, and fields of another release."""
+def test_truncated_recording_has_its_own_counts(format, tmp_path):
+    """It is exported with a complete one, and has less metadata and other fields."""
     steps = [step_data(index, 9, end="user") for index in range(3)]
     steps = [
         step._replace(custom_data={k: v for k, v in step.custom_data.items() if k != "camera"})
         for step in steps
     ]
-    cut = write_episode(tmp_path / "cut", steps=steps, state="abandoned", is_closed=False)
-    for recorded in ([write_episode(tmp_path / "whole", 5), cut], [cut, tmp_path / "whole"]):
-        out = tmp_path / f"{recorded[0].name} first"
-        download = export(recorded, out, format, name="x")
+    short = write_episode(tmp_path / "cut", steps=steps, state="abandoned", is_closed=False)
+    for recordings in ([write_episode(tmp_path / "whole", 5), short], [short, tmp_path / "whole"]):
+        out = tmp_path / f"{recordings[0].name} first"
+        download = export(recordings, out, format, name="x")
         episodes = {e.metadata["state"]: e for e in rlds.sources.open(out / download.data)}
         assert [episodes["completed"].metadata["num_steps"], len(episodes["completed"])] == [5, 5]
         metadata = episodes["abandoned"].metadata
@@ -315,11 +315,11 @@ def test_a_recording_that_was_cut_short_has_its_own_numbers(format, tmp_path):
         assert "num_steps_known" not in metadata
 
 
-def test_a_label_may_be_anything(tmp_path):
+def test_labels_may_be_any_text(tmp_path):
     labels = ["a/b", "../../up", "<b>", "new\nline", "nul\0", "\u202eleft", "x" * 200, "%s{0}"]
     tags = [(label, 1, 2**62) for label in labels]
-    recorded = [write_episode(tmp_path / "episodes" / "a", 3, tags=tags)]
-    download = export(recorded, tmp_path / "out.zip", name="../../up\0", archive=True)
+    recordings = [write_episode(tmp_path / "episodes" / "a", 3, tags=tags)]
+    download = export(recordings, tmp_path / "out.zip", name="../../up\0", archive=True)
 
     assert {path.name for path in tmp_path.iterdir()} == {"episodes", "out.zip"}
     with zipfile.ZipFile(tmp_path / "out.zip") as archive:
@@ -327,8 +327,8 @@ def test_a_label_may_be_anything(tmp_path):
         assert names == sorted(names)
         archive.extractall(tmp_path / "unpacked")
     fields = [f"tag:{label.replace('/', '%2F')}" for label in labels]
-    read = rlds.sources.open(tmp_path / "unpacked" / "up" / download.data)
-    columns = read.columns(0, fields)
+    dataset = rlds.sources.open(tmp_path / "unpacked" / "up" / download.data)
+    columns = dataset.columns(0, fields)
     assert [columns[field].tolist() for field in fields] == [[False, True, True]] * len(labels)
 
 
@@ -346,16 +346,16 @@ def test_a_label_may_be_anything(tmp_path):
         b'{"tags": [{"label": "x", "first": 1e400}]}',
     ],
 )
-def test_annotations_that_make_no_sense_are_refused(content, tmp_path):
-    recorded = write_episode(tmp_path / "a", 2, annotations=content)
-    with pytest.raises(ExportError, match="of episode a cannot be read") as refused:
-        export([recorded], tmp_path / "out")
-    assert str(tmp_path) not in str(refused.value)
+def test_invalid_annotations_are_refused(content, tmp_path):
+    recording = write_episode(tmp_path / "a", 2, annotations=content)
+    with pytest.raises(ExportError, match="of episode a cannot be read") as error:
+        export([recording], tmp_path / "out")
+    assert str(tmp_path) not in str(error.value)
     assert {path.name for path in tmp_path.iterdir()} == {"a"}
 
 
 @pytest.mark.parametrize("format", ["log", "tfds", "robomimic"])
-def test_what_reviewers_said_comes_along_as_labels(format, tmp_path):
+def test_annotations_are_exported_as_labels(format, tmp_path):
     """Annotators have pseudonyms, also in recordings of earlier releases; notes are internal."""
     earlier = {
         "state": "rejected",
@@ -372,15 +372,15 @@ def test_what_reviewers_said_comes_along_as_labels(format, tmp_path):
         {**common, "id": "b", "layer": "note", "type": "text", "value": "odd"},
         {**common, "id": "c", "layer": "fall", "type": "flag", "value": True, "begin": 1, "end": 3},
     ]
-    recorded = [
+    recordings = [
         write_episode(tmp_path / "a", 4, annotations=json.dumps(earlier).encode()),
         write_episode(tmp_path / "b", 4, annotations=json.dumps({"labels": rows}).encode()),
         write_episode(tmp_path / "c", 4),
     ]
-    download = export(recorded, tmp_path / "out", format, name="x", end_at=["fall"])
+    download = export(recordings, tmp_path / "out", format, name="x", end_at=["fall"])
     data = tmp_path / "out" / download.data
-    chosen = rlds.sources.open(data, where="label.verdict = 'cancelled'")
-    assert [len(episode) for episode in chosen] == [2]
+    selection = rlds.sources.open(data, where="label.verdict = 'cancelled'")
+    assert [len(episode) for episode in selection] == [2]
     labels = rlds.labels.open(data)
     values = {(row.layer, row.value, row.begin, row.end) for row in labels}
     (grip,) = (layer.name for layer in labels.all_layers() if layer.title == "Grip/slip")
@@ -395,54 +395,54 @@ def test_what_reviewers_said_comes_along_as_labels(format, tmp_path):
     assert {len(row.annotator) for row in labels} == {32}
     assert labels.of_episode(2) == []
     if format == "log":
-        export(recorded, tmp_path / "all", name="x", keep_internal=True)
+        export(recordings, tmp_path / "all", name="x", keep_internal=True)
         notes = [
             row.value for row in rlds.labels.open(tmp_path / "all" / "x") if row.layer == "note"
         ]
         assert notes == ["odd"]
 
 
-def test_tags_outside_of_the_episode_are_no_tags(tmp_path):
+def test_tags_outside_the_episode_are_dropped(tmp_path):
     tags = [("late", 4, 9), ("backwards", 3, 1), ("one", 2, None)]
-    recorded = write_episode(tmp_path / "a", 4, tags=tags)
-    export([recorded], tmp_path / "out", name="x", end_at=["late", "backwards"])
+    recording = write_episode(tmp_path / "a", 4, tags=tags)
+    export([recording], tmp_path / "out", name="x", end_at=["late", "backwards"])
     [steps], _ = read_log(tmp_path / "out" / "x")
     assert [step.custom_data for step in steps] == [{"tag:one": i == 2} for i in range(4)]
 
 
-def test_a_damaged_log_is_named_without_its_place(tmp_path):
-    recorded = [write_episode(tmp_path / "good"), write_episode(tmp_path / "bad", 50)]
-    [steps] = recorded[1].glob("*/steps.riegeli")
+def test_damaged_log_is_named_without_its_path(tmp_path):
+    recordings = [write_episode(tmp_path / "good"), write_episode(tmp_path / "bad", 50)]
+    [steps] = recordings[1].glob("*/steps.riegeli")
     content = bytearray(steps.read_bytes())
     content[len(content) // 2] ^= 255
     steps.write_bytes(content)
-    with pytest.raises(ExportError, match="log of episode bad") as failed:
-        export(recorded, tmp_path / "out")
-    assert str(tmp_path) not in str(failed.value)
-    assert str(steps) in failed.value.details
+    with pytest.raises(ExportError, match="log of episode bad") as error:
+        export(recordings, tmp_path / "out")
+    assert str(tmp_path) not in str(error.value)
+    assert str(steps) in error.value.details
     assert {path.name for path in tmp_path.iterdir()} == {"good", "bad"}
 
 
-def test_what_is_there_is_not_overwritten(tmp_path):
-    recorded = write_episode(tmp_path / "a")
+def test_existing_outputs_are_not_overwritten(tmp_path):
+    recording = write_episode(tmp_path / "a")
     (tmp_path / "out").mkdir()
-    export([recorded], tmp_path / "out", name="x")
+    export([recording], tmp_path / "out", name="x")
     for archive in (False, True):
         with pytest.raises(FileExistsError):
-            export([recorded], tmp_path / "out", archive=archive)
+            export([recording], tmp_path / "out", archive=archive)
     with pytest.raises(ExportError, match="no episodes"):
         export([], tmp_path / "other")
     with pytest.raises(ExportError, match="no format 'zip'; there are: log"):
-        export([recorded], tmp_path / "other", "zip")
+        export([recording], tmp_path / "other", "zip")
     assert not (tmp_path / "other").exists()
 
 
 def test_an_export_that_is_interrupted_leaves_nothing(tmp_path):
-    recorded = write_episode(tmp_path / "a", 200)
+    recording = write_episode(tmp_path / "a", 200)
 
     def interrupt(_):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export([recorded], tmp_path / "out.zip", archive=True, progress=interrupt)
+        export([recording], tmp_path / "out.zip", archive=True, progress=interrupt)
     assert {path.name for path in tmp_path.iterdir()} == {"a"}

@@ -1,4 +1,4 @@
-"""Jobs: exports in processes of their own, which leave nothing when they are ended."""
+"""Jobs: exports in their own processes, which leave nothing when they fail or are killed."""
 
 import asyncio
 import os
@@ -17,35 +17,35 @@ from rlds_creator.exporting.recordings import ExportError
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def recording(tmp_path_factory):
     return write_episode(tmp_path_factory.mktemp("episodes") / "a", 4)
 
 
-def test_a_job_makes_an_archive_and_says_how_far_it_is(recorded, tmp_path):
+def test_job_writes_an_archive_and_reports_progress(recording, tmp_path):
     async def run():
-        reported = []
+        progress = []
         request = ExportRequest(name="Maze 1", end_at=("x",))
-        return await run_export(request, [recorded], tmp_path / "job", reported.append), reported
+        return await run_export(request, [recording], tmp_path / "job", progress.append), progress
 
-    exported, reported = asyncio.run(run())
-    assert exported.path == str(tmp_path / "job" / "maze_1.zip")
-    assert (exported.episodes, exported.steps) == (1, 4)
-    with zipfile.ZipFile(exported.path) as archive:
+    result, progress = asyncio.run(run())
+    assert result.path == str(tmp_path / "job" / "maze_1.zip")
+    assert (result.episodes, result.steps) == (1, 4)
+    with zipfile.ZipFile(result.path) as archive:
         assert archive.testzip() is None
-    assert reported
+    assert progress
     assert os.listdir(tmp_path / "job") == ["maze_1.zip"]
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_says_why_and_leaves_nothing(recorded, tmp_path):
+def test_failed_job_reports_the_error_and_leaves_nothing(recording, tmp_path):
     async def run():
-        logs = [recorded, tmp_path / "missing"]
-        with pytest.raises(ExportError, match="the log of episode missing") as failed:
+        logs = [recording, tmp_path / "missing"]
+        with pytest.raises(ExportError, match="the log of episode missing") as caught:
             await run_export(ExportRequest(), logs, tmp_path / "missing job")
         with pytest.raises(ExportError, match="no format 'pickle'"):
-            await run_export(ExportRequest(format="pickle"), [recorded], tmp_path / "other job")
-        await run_export(ExportRequest(), [recorded], tmp_path / "good job")
-        return failed.value
+            await run_export(ExportRequest(format="pickle"), [recording], tmp_path / "other job")
+        await run_export(ExportRequest(), [recording], tmp_path / "good job")
+        return caught.value
 
     error = asyncio.run(run())
     assert str(tmp_path) not in str(error)
@@ -54,9 +54,9 @@ def test_a_job_that_fails_says_why_and_leaves_nothing(recorded, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_job_that_is_cancelled_leaves_nothing(tmp_path):
+def test_cancelled_job_leaves_nothing(tmp_path):
     """While its process starts, and while it writes."""
-    recorded = write_episode(tmp_path / "a", 3000)
+    recording = write_episode(tmp_path / "a", 3000)
 
     async def run():
         is_writing = asyncio.Event()
@@ -64,7 +64,7 @@ def test_a_job_that_is_cancelled_leaves_nothing(tmp_path):
             asyncio.create_task(
                 run_export(
                     ExportRequest(),
-                    [recorded] * 50,
+                    [recording] * 50,
                     tmp_path / f"job{index}",
                     lambda _: is_writing.set(),
                 )
@@ -85,14 +85,14 @@ def test_a_job_that_is_cancelled_leaves_nothing(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["the job", "the server"])
-def test_whoever_is_killed_no_process_and_no_half_export_stays(victim, tmp_path):
-    recorded = write_episode(tmp_path / "a", 3000)
+def test_kill_of_job_or_server_leaves_no_process_and_no_partial_export(victim, tmp_path):
+    recording = write_episode(tmp_path / "a", 3000)
     program = f"""
 import asyncio
 from rlds_creator.exporting.jobs import ExportRequest, run_export
 
-logs, folder = [{str(recorded)!r}] * 100, {str(tmp_path / "job")!r}
-asyncio.run(run_export(ExportRequest(), logs, folder, lambda done: print(done, flush=True)))
+logs, folder = [{str(recording)!r}] * 100, {str(tmp_path / "job")!r}
+asyncio.run(run_export(ExportRequest(), logs, folder, lambda fraction: print(fraction, flush=True)))
 """
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -108,7 +108,7 @@ asyncio.run(run_export(ExportRequest(), logs, folder, lambda done: print(done, f
     if victim == "the job":
         assert "its process was killed" in errors
         assert not (tmp_path / "job").exists()
-    else:  # What is left is the folder that the server makes for each job, and nothing in it.
+    else:  # Only the empty folder of the job is left.
         assert os.listdir(tmp_path / "job") == []
 
 

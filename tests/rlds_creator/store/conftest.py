@@ -24,7 +24,7 @@ class Clock:
 
 
 @pytest.fixture(scope="session", params=DATABASES)
-def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+def location(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The URL of a store."""
     if request.param == "memory":
         return "sqlite://"
@@ -35,21 +35,21 @@ def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def opened(where: str) -> Iterator[tuple[Store, Clock]]:
+def store_and_clock(location: str) -> Iterator[tuple[Store, Clock]]:
     clock = Clock()
-    with Store.open(where, clock=clock) as store:
+    with Store.open(location, clock=clock) as store:
         yield store, clock
 
 
 @pytest.fixture
-def clock(opened: tuple[Store, Clock]) -> Clock:
-    return opened[1]
+def clock(store_and_clock: tuple[Store, Clock]) -> Clock:
+    return store_and_clock[1]
 
 
 @pytest.fixture
-def store(opened: tuple[Store, Clock]) -> Store:
-    """One in which there is nothing; to make one for each test takes most of the time."""
-    store, clock = opened
+def store(store_and_clock: tuple[Store, Clock]) -> Store:
+    """An empty store; tests share it, because opening one takes most of the time."""
+    store, clock = store_and_clock
     clock.now = 1_700_000_000.0
     with store._writing() as connection:
         for table in reversed(tables.metadata.sorted_tables):
@@ -70,7 +70,7 @@ def study(store: Store, owner: Person) -> Study:
 
 @pytest.fixture
 def play(store: Store, owner: Person, study: Study) -> Callable[..., EpisodeRecord]:
-    """Saves an episode."""
+    """Function that saves an episode."""
     indices = itertools.count()
 
     def save(**fields: object) -> EpisodeRecord:

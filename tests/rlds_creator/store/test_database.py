@@ -18,8 +18,8 @@ from alembic.migration import MigrationContext
 from rlds_creator.model import Role
 from rlds_creator.store import InUseError, Store, StoreError, database, tables
 
-# What a later release may do: a table of SQLite is copied, and the old one is dropped.
-LATER = """
+# A migration of a later release, for which SQLite copies a table and drops the old one.
+LATER_MIGRATION = """
 import sqlalchemy as sa
 from alembic import op
 
@@ -33,7 +33,7 @@ def upgrade() -> None:
 """
 
 
-def test_only_the_owner_reads_a_file(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
     file = tmp_path / "creator.sqlite"
     for mode in (None, 0o644):  # A new one, and one of an earlier release.
         if mode is not None:
@@ -45,7 +45,7 @@ def test_only_the_owner_reads_a_file(tmp_path: Path) -> None:
             assert set(modes.values()) == {0o600}
 
 
-def test_the_migrations_make_the_tables(where: str, store: Store) -> None:
+def test_migrations_create_the_declared_tables(location: str, store: Store) -> None:
     with store._reading() as connection:
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, tables.metadata) == []
@@ -54,7 +54,7 @@ def test_the_migrations_make_the_tables(where: str, store: Store) -> None:
 
 
 # The tables of tags and verdicts up to version 0003, with rows.
-EARLIER = """
+DOWNGRADE_TO_0003 = """
 DROP TABLE labels;
 CREATE TABLE tags (
   id TEXT NOT NULL PRIMARY KEY, episode TEXT NOT NULL, label TEXT NOT NULL, first BIGINT,
@@ -75,7 +75,7 @@ INSERT INTO verdicts VALUES ('v5', 'episode', 'rejected', NULL, 'bao', 24);
 UPDATE episodes SET notes = 'odd', state = 'rejected', person = (SELECT id FROM people);
 UPDATE alembic_version SET version_num = '0003';
 """
-FIRST = """
+DOWNGRADE_TO_0001 = """
 DROP TABLE consents;
 ALTER TABLE people DROP study;
 ALTER TABLE invites DROP study;
@@ -88,7 +88,7 @@ UPDATE alembic_version SET version_num = '0001';
 
 
 @pytest.mark.parametrize("release", ["0003", "0001"])
-def test_a_database_of_an_earlier_release_keeps_what_people_said(
+def test_database_of_an_earlier_release_keeps_notes_and_labels(
     release: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "creator.sqlite"
@@ -96,12 +96,12 @@ def test_a_database_of_an_earlier_release_keeps_what_people_said(
         busy_store.fill(store)
         ids = store.episode_ids(busy_store.ALL)
     with sqlite3.connect(path) as connection:
-        connection.executescript(EARLIER)
+        connection.executescript(DOWNGRADE_TO_0003)
         if release == "0001":
-            connection.executescript(f"DROP TABLE verdicts;{FIRST}")
+            connection.executescript(f"DROP TABLE verdicts;{DOWNGRADE_TO_0001}")
     connection.close()
     with Store.open(path) as store:
-        test_the_migrations_make_the_tables("", store)
+        test_migrations_create_the_declared_tables("", store)
         assert store.episode_ids(busy_store.ALL) == ids
         episode, rows = store.episode("episode"), store.labels("episode", history=True)
         tags = [
@@ -114,21 +114,21 @@ def test_a_database_of_an_earlier_release_keeps_what_people_said(
             ("t3", "verdict", None, None, "rlds create"),
         ]
         assert (episode.notes, episode.labels) == ("odd", ("fall", "verdict"))
-        held = {(row.layer, row.value, row.annotator) for row in store.labels("episode")}
-        assert ("note", "odd", "") in held
+        labels = {(row.layer, row.value, row.annotator) for row in store.labels("episode")}
+        assert ("note", "odd", "") in labels
         if release == "0003":
-            assert held >= {("verdict", "completed", "olga"), ("verdict", "rejected", "anna")}
-            assert ("verdict", "rejected", "bao") in held
-            assert not any(layer == "success" for layer, _, _ in held)
+            assert labels >= {("verdict", "completed", "olga"), ("verdict", "rejected", "anna")}
+            assert ("verdict", "rejected", "bao") in labels
+            assert not any(layer == "success" for layer, _, _ in labels)
             values = [row.value for row in rows if row.layer == "success"]
             assert sorted(map(str, values)) == ["None", "None", "no", "yes"]
         else:  # It has only the verdict of the player.
-            assert ("verdict", "rejected", episode.person) in held
+            assert ("verdict", "rejected", episode.person) in labels
         store.add_label("episode", "verdict", "completed", by="somebody")
         assert store.labels("episode")[-1].annotator == "somebody"
 
 
-def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
+def test_many_threads_may_open_a_new_file_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         stores = list(threads.map(Store.open, [tmp_path / "creator.sqlite"] * 8))
     person = stores[0].add_person("Olga", Role.OWNER)
@@ -148,14 +148,14 @@ def test_rows_survive_a_later_release_which_this_one_refuses(
         assert before[1]
     later = tmp_path / "migrations"
     shutil.copytree(database._MIGRATIONS, later)
-    (later / "version_9999.py").write_text(LATER)
+    (later / "version_9999.py").write_text(LATER_MIGRATION)
 
     with monkeypatch.context() as patch:
         patch.setattr(database, "_MIGRATIONS", later)
         with Store.open(path) as store:
             assert (store.episode(ids[0]), store.labels(ids[0])) == before
             assert store.delete_episodes(ids) == ids
-            with store._reading() as connection:  # Foreign keys are looked after again.
+            with store._reading() as connection:  # Foreign keys are enforced again.
                 assert connection.scalar(sa.select(sa.func.count(tables.labels.c.id))) == 0
 
     with pytest.raises(StoreError, match=r"newer release: its version is 9999, .* up to 0004"):
@@ -164,7 +164,7 @@ def test_rows_survive_a_later_release_which_this_one_refuses(
 
 def test_unusable_databases_raise_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"\x89PNG" * 100)
-    for where, message in (
+    for location, message in (
         (tmp_path / "picture.png", "file is not a database"),
         (tmp_path / "missing" / "creator.sqlite", "unable to open"),
         ("creator", "'creator' is neither a URL, such as postgresql:"),
@@ -175,14 +175,14 @@ def test_unusable_databases_raise_a_clear_error(tmp_path: Path) -> None:
         ("postgresql://me:secret@127.0.0.1:1/creator", "cannot be opened"),
     ):
         with pytest.raises(StoreError, match=message) as caught:
-            Store.open(where)
+            Store.open(location)
         assert "secret" not in str(caught.value)
     assert not Path("creator").exists()
 
 
 def test_the_location_has_no_password(tmp_path: Path, postgresql: Callable[[], str]) -> None:
-    for where in (tmp_path / "lab.db", f"sqlite:///{tmp_path / 'lab.db'}"):
-        with Store.open(where) as store:
+    for location in (tmp_path / "lab.db", f"sqlite:///{tmp_path / 'lab.db'}"):
+        with Store.open(location) as store:
             assert store.location == str(tmp_path / "lab.db")
     url = postgresql()
     with Store.open(url.replace("tester@", "tester:secret@") + "&password=secret") as store:
@@ -205,23 +205,23 @@ def test_tables_of_another_program_are_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("database", ["file", pytest.param("postgresql", marks=pytest.mark.slow)])
-def test_threads_and_processes_lose_nothing(
+def test_threads_and_processes_lose_no_change(
     database: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    where = str(tmp_path / "creator.sqlite")
+    location = str(tmp_path / "creator.sqlite")
     if database == "postgresql":
-        where = request.getfixturevalue("postgresql")()
-    with Store.open(where) as store:
+        location = request.getfixturevalue("postgresql")()
+    with Store.open(location) as store:
         token = busy_store.fill(store)
-        command = [sys.executable, busy_store.__file__, where, token]
-        other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        with other:
-            assert other.stdout is not None
-            assert other.stdout.readline() == "ready\n"
-            other.stdin.write("go\n")
-            other.stdin.close()
+        command = [sys.executable, busy_store.__file__, location, token]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            child.stdin.write("go\n")
+            child.stdin.close()
             busy_store.edit(store, "here", token)
-        assert other.returncode == 0
+        assert child.returncode == 0
         busy_store.check(store, ["here", "there"])
 
 
@@ -229,15 +229,15 @@ def test_threads_and_processes_lose_nothing(
 def test_an_owner_remains_when_two_disable_each_other(
     database: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    where = str(tmp_path / "creator.sqlite")
+    location = str(tmp_path / "creator.sqlite")
     if database == "postgresql":
-        where = request.getfixturevalue("postgresql")()
-    with Store.open(where) as first, Store.open(where) as second:
+        location = request.getfixturevalue("postgresql")()
+    with Store.open(location) as first, Store.open(location) as second:
         owners = [first.add_person(name, Role.OWNER) for name in ("Olga", "Otto")]
-        both = threading.Barrier(2)
+        barrier = threading.Barrier(2)
 
         def disable(store: Store, person_id: str) -> bool:
-            both.wait()
+            barrier.wait()
             try:
                 return store.change_person(person_id, is_disabled=True).is_disabled
             except InUseError:
@@ -245,7 +245,7 @@ def test_an_owner_remains_when_two_disable_each_other(
 
         for _ in range(5):
             with ThreadPoolExecutor(2) as threads:
-                tried = threads.map(disable, (first, second), (owner.id for owner in owners))
-                assert sorted(tried) == [False, True]
+                results = threads.map(disable, (first, second), (owner.id for owner in owners))
+                assert sorted(results) == [False, True]
             for owner in owners:
                 first.change_person(owner.id, is_disabled=False)

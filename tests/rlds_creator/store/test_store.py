@@ -63,41 +63,41 @@ def test_people_change_and_an_owner_remains(store: Store, owner: Person) -> None
 
 
 def test_invites_let_people_in_until_used_up_or_revoked(store: Store, owner: Person, clock) -> None:
-    once, token = store.invite(Role.PARTICIPANT, "Paul", 1, clock.now + DAY, owner.id)
-    twice, shared = store.invite(Role.ANNOTATOR, uses=2, by=owner.id)
+    single_id, token = store.invite(Role.PARTICIPANT, "Paul", 1, clock.now + DAY, owner.id)
+    double_id, shared_token = store.invite(Role.ANNOTATOR, uses=2, by=owner.id)
 
-    listed = store.invites()
-    assert [invite.id for invite in listed] == [twice, once]
-    assert listed[1].name == "Paul"
-    assert listed[1].role is Role.PARTICIPANT
-    assert listed[1].creator == owner.id
-    assert token not in msgspec.json.encode(listed).decode()
+    invites = store.invites()
+    assert [invite.id for invite in invites] == [double_id, single_id]
+    assert invites[1].name == "Paul"
+    assert invites[1].role is Role.PARTICIPANT
+    assert invites[1].creator == owner.id
+    assert token not in msgspec.json.encode(invites).decode()
 
     paul, login = store.accept_invite(token)
     assert (paul.name, paul.role) == ("Paul", Role.PARTICIPANT)
     assert store.person_of(login) == paul
     assert paul in store.people()
-    anna, _ = store.accept_invite(shared, "Anna")
+    anna, _ = store.accept_invite(shared_token, "Anna")
     assert (anna.name, anna.role) == ("Anna", Role.ANNOTATOR)
-    assert [(invite.id, invite.uses_left) for invite in store.invites()] == [(twice, 1)]
+    assert [(invite.id, invite.uses_left) for invite in store.invites()] == [(double_id, 1)]
 
-    for refused in (token, "", "guessed", shared + "x", "\ud800"):
+    for invalid_token in (token, "", "guessed", shared_token + "x", "\ud800"):
         with pytest.raises(RecordNotFoundError, match="Ask for a new one"):
-            store.accept_invite(refused, "Eve")
-    with pytest.raises(StoreError, match="name"):  # It is not used up by that.
-        store.accept_invite(shared, "")
+            store.accept_invite(invalid_token, "Eve")
+    with pytest.raises(StoreError, match="name"):  # An invalid name does not use the invite up.
+        store.accept_invite(shared_token, "")
     with pytest.raises(RecordNotFoundError, match="this invite does not exist"):
-        store.revoke_invite(once)
-    store.revoke_invite(twice)
+        store.revoke_invite(single_id)
+    store.revoke_invite(double_id)
     with pytest.raises(RecordNotFoundError, match="Ask for a new one"):
-        store.accept_invite(shared, "Anton")
+        store.accept_invite(shared_token, "Anton")
     assert len(store.people()) == 3
 
-    _, late = store.invite(Role.VIEWER, "Vera", uses=5, expires=clock.now + DAY)
+    _, late_token = store.invite(Role.VIEWER, "Vera", uses=5, expires=clock.now + DAY)
     clock.now += 2 * DAY
     assert store.invites() == []
     with pytest.raises(RecordNotFoundError):
-        store.accept_invite(late)
+        store.accept_invite(late_token)
 
 
 def test_logins_expire_and_end(store: Store, owner: Person, clock) -> None:
@@ -106,7 +106,7 @@ def test_logins_expire_and_end(store: Store, owner: Person, clock) -> None:
     )
 
     clock.now += 29 * DAY
-    assert store.person_of(desk) == anna  # This login lives on, the other does not.
+    assert store.person_of(desk) == anna  # The use of a login extends it.
     clock.now += 2 * DAY
     assert store.person_of(desk) == anna
     assert store.person_of(phone) is None
@@ -120,7 +120,7 @@ def test_logins_expire_and_end(store: Store, owner: Person, clock) -> None:
     assert store.person_of(desk) is None
 
 
-def test_a_study_comes_back_as_it_was(store: Store, owner: Person) -> None:
+def test_saved_study_is_read_back_unchanged(store: Store, owner: Person) -> None:
     environment = Environment(
         name="Pole «ü» 🎈",
         family="gymnasium",
@@ -164,7 +164,7 @@ def test_a_study_comes_back_as_it_was(store: Store, owner: Person) -> None:
     assert store.studies() == [later, saved]
 
 
-def test_an_edit_of_a_study(store: Store, study: Study) -> None:
+def test_edits_of_a_study_keep_its_environments(store: Store, study: Study) -> None:
     enabled = store.set_study_state(study.id, StudyState.ENABLED)
     assert enabled == replace(study, state=StudyState.ENABLED)
 
@@ -185,95 +185,95 @@ def test_an_edit_of_a_study(store: Store, study: Study) -> None:
     with pytest.raises(StaleError, match="edited this study") as caught:
         store.save_study(replace(study, name="Jump"))
     assert caught.value.current == edited
-    # What was removed comes back as the same one.
-    back = store.save_study(replace(edited, environments=(first, *new)))
-    assert back.environments == (first, *new)
-    assert list(store.environments(study.id).values()) == list(back.environments)
+    # A removed environment is restored with its identifier.
+    restored = store.save_study(replace(edited, environments=(first, *new)))
+    assert restored.environments == (first, *new)
+    assert list(store.environments(study.id).values()) == list(restored.environments)
     with pytest.raises(StoreError, match="same identifier"):
-        store.save_study(replace(back, environments=(first, first)))
+        store.save_study(replace(restored, environments=(first, first)))
     with pytest.raises(RecordNotFoundError, match="this study does not exist"):
-        store.save_study(replace(back, id="other"))
-    assert store.study(study.id) == back
+        store.save_study(replace(restored, id="other"))
+    assert store.study(study.id) == restored
 
 
-def test_what_is_not_valid_is_not_stored(store: Store, study: Study, play: Play) -> None:
-    for refused in ("", "x" * 201, "half \ud800 of it", "NUL \0"):
+def test_invalid_values_are_not_stored(store: Store, study: Study, play: Play) -> None:
+    for value in ("", "x" * 201, "half \ud800 of it", "NUL \0"):
         with pytest.raises(StoreError):
-            store.add_person(refused, Role.VIEWER)
+            store.add_person(value, Role.VIEWER)
         with pytest.raises(StoreError):
-            store.save_study(replace(study, name=refused))
-    for refused in ("", "../salt", "-rf", "a/b", "x" * 65, "line\n", "ä"):
+            store.save_study(replace(study, name=value))
+    for value in ("", "../salt", "-rf", "a/b", "x" * 65, "line\n", "ä"):
         with pytest.raises(StoreError):
-            play(id=refused)
+            play(id=value)
     assert len(store.people()) == 1
     assert store.studies() == [study]
     assert store.episodes() == ([], 0)
 
 
-def test_deleting_a_study(store: Store, study: Study, play: Play) -> None:
-    kept = store.save_study(Study(name="Kept", environments=study.environments))
-    other = play(study=kept.id)
+def test_deleting_a_study_deletes_its_episodes(store: Store, study: Study, play: Play) -> None:
+    other_study = store.save_study(Study(name="Kept", environments=study.environments))
+    other_episode = play(study=other_study.id)
     running = play(state=EpisodeState.PLAYING, number=1)
-    done = play()
-    tag = store.add_label(done.id, "good")
+    completed = play()
+    tag = store.add_label(completed.id, "good")
 
     with pytest.raises(InUseError, match="playing"):
         store.delete_study(study.id)
-    assert store.labels(done.id)[-1] == tag
+    assert store.labels(completed.id)[-1] == tag
     running = store.save_episode(replace(running, state=EpisodeState.ABANDONED))
-    assert store.delete_study(study.id) == [running.id, done.id]
+    assert store.delete_study(study.id) == [running.id, completed.id]
 
-    assert store.studies() == [kept]
-    assert store.episodes() == ([other], 1)
-    for gone in (
+    assert store.studies() == [other_study]
+    assert store.episodes() == ([other_episode], 1)
+    for access in (
         lambda: store.study(study.id),
         lambda: store.delete_study(study.id),
         lambda: store.set_study_state(study.id, StudyState.ENABLED),
         lambda: store.statistics(study.id),
         lambda: store.environments(study.id),
         lambda: store.choose_environment(study.id, "me"),
-        lambda: store.episode(done.id),
-        lambda: store.labels(done.id),
+        lambda: store.episode(completed.id),
+        lambda: store.labels(completed.id),
         lambda: store.retract_label(tag.id),
         lambda: play(),
     ):
         with pytest.raises(RecordNotFoundError):
-            gone()
+            access()
 
 
-def test_the_player_chooses(store: Store, study: Study, owner: Person) -> None:
+def test_player_chooses_the_environment(store: Store, study: Study, owner: Person) -> None:
     first, second = study.environments
 
     assert store.choose_environment(study.id, owner.id, second.id) == second
     with pytest.raises(StoreError, match="choose one"):
         store.choose_environment(study.id, owner.id)
-    one = store.save_study(replace(study, environments=(first,)))
-    assert store.choose_environment(one.id, owner.id) == first
+    single = store.save_study(replace(study, environments=(first,)))
+    assert store.choose_environment(single.id, owner.id) == first
     with pytest.raises(RecordNotFoundError, match="does not have this environment"):
-        store.choose_environment(one.id, owner.id, second.id)
-    store.save_study(replace(one, environments=()))
+        store.choose_environment(single.id, owner.id, second.id)
+    store.save_study(replace(single, environments=()))
     with pytest.raises(RecordNotFoundError, match="no environments"):
-        store.choose_environment(one.id, owner.id)
+        store.choose_environment(single.id, owner.id)
 
 
-def test_chance_chooses(store: Store, study: Study, owner: Person) -> None:
+def test_random_assignment_uses_all_environments(store: Store, study: Study, owner: Person) -> None:
     store.save_study(replace(study, assignment=Assignment.RANDOM))
 
     chosen = {store.choose_environment(study.id, owner.id).id for _ in range(64)}
 
-    assert chosen == {one.id for one in study.environments}
-    for one in study.environments:
-        assert store.choose_environment(study.id, owner.id, one.id) == one
+    assert chosen == {environment.id for environment in study.environments}
+    for environment in study.environments:
+        assert store.choose_environment(study.id, owner.id, environment.id) == environment
 
 
-def test_turns_choose(store: Store, study: Study, owner: Person, play: Play) -> None:
+def test_round_robin_takes_turns(store: Store, study: Study, owner: Person, play: Play) -> None:
     names = ("third", "fourth")
     more = tuple(Environment(name=name, family="toy") for name in names)
     edit = replace(
         study, environments=(*study.environments, *more), assignment=Assignment.ROUND_ROBIN
     )
     study = store.save_study(edit)
-    other = store.add_person("Anna", Role.PARTICIPANT)
+    anna = store.add_person("Anna", Role.PARTICIPANT)
     states = [state for state in EpisodeState if state is not EpisodeState.REJECTED]
 
     turns = []
@@ -283,12 +283,12 @@ def test_turns_choose(store: Store, study: Study, owner: Person, play: Play) -> 
         play(environment=chosen.id, state=state)
     assert turns == ["first", "second", "third", "fourth"] * 3
     play(environment=study.environments[0].id, state=EpisodeState.REJECTED)
-    play(environment=study.environments[0].id, person=other.id)
+    play(environment=study.environments[0].id, person=anna.id)
     assert store.choose_environment(study.id, owner.id).name == "first"
-    assert store.choose_environment(study.id, other.id).name == "second"
+    assert store.choose_environment(study.id, anna.id).name == "second"
 
 
-def test_balanced_environments_are_played_as_often_by_each(
+def test_balanced_assignment_plays_all_environments_equally_often(
     store: Store, study: Study, play: Play
 ) -> None:
     more = [Environment(name=name, family="gymnasium") for name in ("third", "fourth")]
@@ -304,17 +304,17 @@ def test_balanced_environments_are_played_as_often_by_each(
             chosen = store.choose_environment(study.id, person)
             assert store.choose_environment(study.id, person) == chosen  # Asking costs no turn.
             turns.append(chosen.name)
-            begun = play(environment=chosen.id, person=person, state=EpisodeState.PLAYING)
-            assert begun.is_practice == (len(turns) <= 2)
-            store.save_episode(replace(begun, state=EpisodeState.COMPLETED))
+            episode = play(environment=chosen.id, person=person, state=EpisodeState.PLAYING)
+            assert episode.is_practice == (len(turns) <= 2)
+            store.save_episode(replace(episode, state=EpisodeState.COMPLETED))
         assert len(set(turns[:2])) == 2
-        for first in (2, 6):  # Practice leaves the balance of the data alone.
-            assert sorted(turns[first : first + 4]) == ["first", "fourth", "second", "third"]
+        for start in (2, 6):  # Practice leaves the balance of the data alone.
+            assert sorted(turns[start : start + 4]) == ["first", "fourth", "second", "third"]
         orders.add(tuple(turns[2:6]))
     assert len(orders) > 1
 
 
-def test_a_quota_counts_what_is_completed(
+def test_quota_counts_completed_episodes(
     store: Store, study: Study, owner: Person, play: Play
 ) -> None:
     study = store.save_study(replace(study, quota=2))
@@ -366,14 +366,14 @@ def test_counts_and_statistics_follow_the_episodes(
     )
 
 
-def test_an_episode_is_what_the_worker_says(store: Store, study: Study, play: Play) -> None:
-    begun = play(state=EpisodeState.PLAYING, num_steps=1, notes="not the worker's", version=5)
-    assert (begun.notes, begun.version, begun.labels) == ("", 0, ())
-    noted = store.set_notes(begun.id, "odd", 0)
-    store.add_label(begun.id, "good")
+def test_reports_of_workers_keep_notes_and_labels(store: Store, study: Study, play: Play) -> None:
+    episode = play(state=EpisodeState.PLAYING, num_steps=1, notes="not the worker's", version=5)
+    assert (episode.notes, episode.version, episode.labels) == ("", 0, ())
+    noted = store.set_notes(episode.id, "odd", 0)
+    store.add_label(episode.id, "good")
 
     report = replace(
-        begun,
+        episode,
         session="other",
         state=EpisodeState.FAILED,
         reason="failed",
@@ -386,11 +386,11 @@ def test_an_episode_is_what_the_worker_says(store: Store, study: Study, play: Pl
     saved = store.save_episode(report)
 
     assert saved == replace(
-        report, session=begun.session, notes="odd", version=noted.version, labels=("good",)
+        report, session=episode.session, notes="odd", version=noted.version, labels=("good",)
     )
-    assert store.episode(begun.id) == saved
+    assert store.episode(episode.id) == saved
     store.save_episode(replace(report, total_reward=math.nan))
-    assert math.isnan(store.episode(begun.id).total_reward)
+    assert math.isnan(store.episode(episode.id).total_reward)
     assert store.episodes()[1] == 1
     for field in ("study", "person"):
         with pytest.raises(RecordNotFoundError, match="was deleted"):
@@ -401,14 +401,14 @@ def test_delete_episodes_deletes_all_or_none(
     store: Store, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(episodes, "_MAX_STATEMENT_VALUES", 3)
-    live = [play(state=state) for state in (EpisodeState.PLAYING, EpisodeState.ENDED)]
+    running = [play(state=state) for state in (EpisodeState.PLAYING, EpisodeState.ENDED)]
     first, second, third = (play().id for _ in range(3))
     tag = store.add_label(first, "good")
 
-    assert store.playing() == live
-    for one in live:  # All, or none.
+    assert store.playing() == running
+    for episode in running:  # All, or none.
         with pytest.raises(InUseError):
-            store.delete_episodes([first, one.id])
+            store.delete_episodes([first, episode.id])
     unknown = [f"unknown{index}" for index in range(7)]
     assert store.delete_episodes([third, *unknown, first, first]) == [first, third]
     assert ids_of(store, state="completed") == [second]
@@ -417,7 +417,7 @@ def test_delete_episodes_deletes_all_or_none(
         store.restore_label(tag.id)
 
 
-def test_episodes_are_found_by_every_filter_and_order(
+def test_episodes_are_selected_by_every_filter_and_order(
     store: Store, study: Study, owner: Person, play: Play
 ) -> None:
     anna = store.add_person("Anna", Role.PARTICIPANT)
@@ -464,9 +464,9 @@ def test_episodes_are_found_by_every_filter_and_order(
     assert page[0].labels == ("bad", "good")
     assert store.episode_ids(query) == ["c", "b", "a"]
     assert store.episodes(EpisodeQuery(offset=10)) == ([], 4)
-    for wrong in ({"sort": "notes"}, {"sort": "started; --"}, {"limit": -1}, {"offset": 2**63}):
+    for fields in ({"sort": "notes"}, {"sort": "started; --"}, {"limit": -1}, {"offset": 2**63}):
         with pytest.raises(StoreError):
-            store.episodes(EpisodeQuery(**wrong))
+            store.episodes(EpisodeQuery(**fields))
 
 
 def test_notes_are_shared_and_keep_their_history(store: Store, owner: Person, play: Play) -> None:
@@ -521,10 +521,10 @@ def test_tags_are_added_once_and_can_be_retracted(store: Store, owner: Person, p
     store.retract_label(early.id)
     assert store.labels(episode.id) == [late]
     assert store.episode(episode.id).labels == ("fall",)
-    _, again = store.restore_label(early.id)
-    assert replace(again, id=early.id, at=early.at) == early
-    assert store.restore_label(early.id) == (episode.id, again)
-    assert store.labels(episode.id) == [late, again]
+    _, restored = store.restore_label(early.id)
+    assert replace(restored, id=early.id, at=early.at) == early
+    assert store.restore_label(early.id) == (episode.id, restored)
+    assert store.labels(episode.id) == [late, restored]
 
     for begin, end in ((-1, 3), (0, 11), (3, 3), (None, 3), (2**63, 2**63 + 1), (0, 2**70)):
         with pytest.raises(StoreError):
@@ -532,7 +532,7 @@ def test_tags_are_added_once_and_can_be_retracted(store: Store, owner: Person, p
     for label in ("", " \n", "x" * 201, "\0"):
         with pytest.raises(StoreError):
             store.add_label(episode.id, label)
-    for missing in (
+    for access in (
         lambda: store.add_label("other", "fall"),
         lambda: store.labels("other"),
         lambda: store.retract_label("other"),
@@ -540,57 +540,57 @@ def test_tags_are_added_once_and_can_be_retracted(store: Store, owner: Person, p
         lambda: store.restore_label(last.id),
     ):
         with pytest.raises(RecordNotFoundError):
-            missing()
-    assert store.labels(episode.id) == [late, again]
+            access()
+    assert store.labels(episode.id) == [late, restored]
 
 
-def test_verdicts_stay_and_make_queues(store: Store, owner: Person, play: Play) -> None:
+def test_latest_verdicts_decide_states_and_queues(store: Store, owner: Person, play: Play) -> None:
     anna, bao = (store.add_person(name, Role.ANNOTATOR).id for name in ("Anna", "Bao"))
-    one, other, left = play(), play(success=True), play(state=EpisodeState.ABANDONED)
+    first, second, abandoned = play(), play(success=True), play(state=EpisodeState.ABANDONED)
 
-    def listed(queue: str, **more: str) -> set[str]:
+    def ids_in(queue: str, **more: str) -> set[str]:
         query = msgspec.convert({"queue": queue, **more}, EpisodeQuery)
         return {*store.episode_ids(query)}
 
     def values(episode: EpisodeRecord) -> list[tuple[object, ...]]:
         return [(row.layer, row.value, row.annotator) for row in store.labels(episode.id)]
 
-    assert values(one) == [("verdict", "completed", owner.id)]
-    store.save_episode(one)
-    assert len(store.labels(one.id, history=True)) == 1
-    assert listed("unreviewed") == {one.id, other.id}
-    store.add_label(one.id, "verdict", "rejected", by=anna)
-    assert store.episode(one.id) == replace(one, state=EpisodeState.REJECTED)
-    assert values(one)[1:] == [("verdict", "rejected", anna)]
-    assert (listed("unreviewed"), listed("disagreement")) == ({other.id}, {one.id})
+    assert values(first) == [("verdict", "completed", owner.id)]
+    store.save_episode(first)
+    assert len(store.labels(first.id, history=True)) == 1
+    assert ids_in("unreviewed") == {first.id, second.id}
+    store.add_label(first.id, "verdict", "rejected", by=anna)
+    assert store.episode(first.id) == replace(first, state=EpisodeState.REJECTED)
+    assert values(first)[1:] == [("verdict", "rejected", anna)]
+    assert (ids_in("unreviewed"), ids_in("disagreement")) == ({second.id}, {first.id})
     # The last label of each person is valid.
-    store.add_label(one.id, "verdict", "completed", by=anna)
-    store.add_label(other.id, "verdict", "completed", by=anna)
-    assert (listed("unreviewed"), listed("disagreement")) == (set(), set())
-    no = store.add_label(other.id, "success", "no", by=bao)
-    assert store.episode(other.id).success is False
-    assert listed("disagreement") == {other.id}
+    store.add_label(first.id, "verdict", "completed", by=anna)
+    store.add_label(second.id, "verdict", "completed", by=anna)
+    assert (ids_in("unreviewed"), ids_in("disagreement")) == (set(), set())
+    label = store.add_label(second.id, "success", "no", by=bao)
+    assert store.episode(second.id).success is False
+    assert ids_in("disagreement") == {second.id}
     # After a retraction, the earlier label is valid.
-    store.retract_label(no.id, by=anna)
-    assert store.episode(other.id).success is True
-    store.restore_label(no.id)
-    assert store.episode(other.id).success is False
-    times = [row.at for row in store.labels(other.id, history=True)]
+    store.retract_label(label.id, by=anna)
+    assert store.episode(second.id).success is True
+    store.restore_label(label.id)
+    assert store.episode(second.id).success is False
+    times = [row.at for row in store.labels(second.id, history=True)]
     assert times == sorted({*times})
     # An episode without a verdict has none of the player.
-    store.add_label(left.id, "verdict", "cancelled", by=bao)
-    assert values(left) == [("verdict", "cancelled", bao)]
+    store.add_label(abandoned.id, "verdict", "cancelled", by=bao)
+    assert values(abandoned) == [("verdict", "cancelled", bao)]
 
-    store.add_label(one.id, "fall", begin=1, end=2, by=anna)
-    assert listed("unlabelled") == {other.id, left.id}
-    assert listed("unlabelled", label="jump") == {one.id, other.id, left.id}
-    assert listed("unlabelled", label="fall") == {other.id, left.id}
-    for wrong in ("playing", "failed", ""):
+    store.add_label(first.id, "fall", begin=1, end=2, by=anna)
+    assert ids_in("unlabelled") == {second.id, abandoned.id}
+    assert ids_in("unlabelled", label="jump") == {first.id, second.id, abandoned.id}
+    assert ids_in("unlabelled", label="fall") == {second.id, abandoned.id}
+    for verdict in ("playing", "failed", ""):
         with pytest.raises(StoreError):
-            store.add_label(one.id, "verdict", wrong, by=anna)
+            store.add_label(first.id, "verdict", verdict, by=anna)
     with pytest.raises(StoreError, match="not kept or discarded"):
         store.add_label(play(state=EpisodeState.ENDED).id, "verdict", "rejected")
-    assert store.delete_episodes([one.id]) == [one.id]
+    assert store.delete_episodes([first.id]) == [first.id]
 
 
 def test_exports_keep_their_request_and_progress(store: Store, owner: Person) -> None:
@@ -612,9 +612,9 @@ def test_exports_keep_their_request_and_progress(store: Store, owner: Person) ->
     with pytest.raises(TypeError, match="person of a download"):
         store.update_export(first.id, person=anna.id)
     store.delete_export(first.id)
-    for missing in (store.export, store.update_export, store.delete_export):
+    for method in (store.export, store.update_export, store.delete_export):
         with pytest.raises(RecordNotFoundError, match="this download does not exist"):
-            missing(first.id)
+            method(first.id)
     with pytest.raises(RecordNotFoundError, match="this person does not exist"):
         store.add_export("nobody", {})
     assert store.exports() == [second]

@@ -51,7 +51,7 @@ def test_a_catalog_finds_the_datasets_at_its_paths(tmp_path):
         Catalog([tmp_path / "tfds" / "1.0.0" / "features.json"])
 
 
-def edited_data(path, format):
+def write_and_edit(path, format):
     """Yields the path of three episodes, then of the same data without the first one."""
     writer = RiegeliBackendWriter(path, sync=False)
     for index in range(3):
@@ -66,7 +66,7 @@ def edited_data(path, format):
     yield path
 
 
-def num_listed(catalog, dataset, split, where):
+def count_episodes(catalog, dataset, split, where):
     """Returns the number of episodes that match a condition, after the table is computed."""
     while "making" in (listing := catalog.listing(dataset, split, where=where)):
         pass
@@ -74,43 +74,43 @@ def num_listed(catalog, dataset, split, where):
 
 
 @pytest.mark.parametrize("format", ["envlogger", "zarr", "tfds"])
-def test_after_an_edit_in_place_a_catalog_opens_the_dataset_again(tmp_path, format):
-    edit = edited_data(tmp_path / "log", format)
+def test_catalog_reopens_the_dataset_after_an_edit_in_place(tmp_path, format):
+    edit = write_and_edit(tmp_path / "log", format)
     catalog = Catalog([next(edit)])
     [dataset] = catalog.datasets()["datasets"]
     split = dataset["splits"][0]["name"]
-    shown = catalog.view(dataset["id"], split, 1)
-    assert shown.step(0)["values"]["observation"] == 1
-    assert num_listed(catalog, dataset["id"], split, "steps > 1") == 3
-    old = urllib.parse.unquote(shown.base).split("/")[3]
-    old_labels = catalog.labels(old, split, 1, "ann")
+    view = catalog.view(dataset["id"], split, 1)
+    assert view.step(0)["values"]["observation"] == 1
+    assert count_episodes(catalog, dataset["id"], split, "steps > 1") == 3
+    old_id = urllib.parse.unquote(view.base).split("/")[3]
+    old_labels = catalog.labels(old_id, split, 1, "ann")
     path = next(edit)
 
     # An old page shows the old episode or an error, and cannot label the new one.
-    assert shown.step(0)["values"]["observation"] == 1
+    assert view.step(0)["values"]["observation"] == 1
     label = LabelValue(layer="slip", type="flag", value=True)
     with pytest.raises(sources.SourceChangedError):
         old_labels.add(label)
     for ask in (catalog.view, catalog.page_facts, lambda *address: catalog.labels(*address, "ann")):
         with pytest.raises(sources.SourceChangedError, match="reload the page"):
-            ask(old, split, 1)
+            ask(old_id, split, 1)
     assert not rlds.labels.open(path).rows()
 
     # A new page shows the new data.
     [reopened] = catalog.datasets()["datasets"]
     assert reopened == {**dataset, "splits": [{"name": split, "episodes": 2}]}
     assert catalog.listing(dataset["id"], split)["total"] == 2
-    assert num_listed(catalog, dataset["id"], split, "steps > 1") == 2
-    shown = catalog.view(dataset["id"], split, 1)
-    assert shown.step(0)["values"]["observation"] == 2
-    now = urllib.parse.unquote(shown.base).split("/")[3]
-    catalog.labels(now, split, 1, "ann").add(label)
+    assert count_episodes(catalog, dataset["id"], split, "steps > 1") == 2
+    view = catalog.view(dataset["id"], split, 1)
+    assert view.step(0)["values"]["observation"] == 2
+    new_id = urllib.parse.unquote(view.base).split("/")[3]
+    catalog.labels(new_id, split, 1, "ann").add(label)
     [label] = rlds.labels.open(path).rows()
     assert label.episode == rlds.labels.open(path).digest(1)
 
 
 def test_options_of_the_format_hold_before_and_after_an_edit(tmp_path):
-    edit = edited_data(tmp_path / "log", "envlogger")
+    edit = write_and_edit(tmp_path / "log", "envlogger")
     with pytest.raises(TypeError, match="nothing"):
         Catalog([next(edit)], options={"nothing": 1})
     catalog = Catalog([tmp_path / "log"], options={"leave_out": ["reward"]})
@@ -124,10 +124,11 @@ def test_options_of_the_format_hold_before_and_after_an_edit(tmp_path):
 
 @pytest.mark.parametrize("format", ["envlogger", "zarr"])
 @pytest.mark.parametrize(
-    "chosen", [{"split": "train[1:]"}, {"where": "index > 0"}, {"split": "all", "where": "index>0"}]
+    "options",
+    [{"split": "train[1:]"}, {"where": "index > 0"}, {"split": "all", "where": "index>0"}],
 )
-def test_chosen_episodes_have_their_stored_numbers(tmp_path, format, chosen):
-    catalog = Catalog([next(edited_data(tmp_path / "log", format))], **chosen)
+def test_selected_episodes_have_their_stored_numbers(tmp_path, format, options):
+    catalog = Catalog([next(write_and_edit(tmp_path / "log", format))], **options)
     [dataset] = catalog.datasets()["datasets"]
     address = dataset["id"], "train"
     assert dataset["splits"] == [{"name": "train", "episodes": 2}]
@@ -141,8 +142,8 @@ def test_chosen_episodes_have_their_stored_numbers(tmp_path, format, chosen):
         catalog.page_of(0)
 
 
-def test_one_of_several_splits_is_shown(tmp_path):
-    path = next(edited_data(tmp_path / "log", "tfds"))
+def test_only_the_selected_split_is_shown(tmp_path):
+    path = next(write_and_edit(tmp_path / "log", "tfds"))
     splits = Split({"train": "index = 0", "test": None})
     rlds.edit(path, splits, to=tmp_path / "two")
     catalog = Catalog([tmp_path / "two"], split="test")
@@ -157,9 +158,9 @@ def test_one_of_several_splits_is_shown(tmp_path):
 
 def write_episodes(path):
     """Writes three episodes: a failure, a success, and one without metadata."""
-    about = [{"success": False, "task": "open"}, {"success": True, "task": "shut"}, {}]
+    all_metadata = [{"success": False, "task": "open"}, {"success": True, "task": "shut"}, {}]
     writer = RiegeliBackendWriter(path, sync=False, metadata={"fps": 2})
-    for index, metadata in enumerate(about):
+    for index, metadata in enumerate(all_metadata):
         for step in range(index + 2):
             picture = np.full((40, 80, 3), 60 * step, np.uint8)
             is_last = step == index + 1
@@ -170,7 +171,7 @@ def write_episodes(path):
     writer.close()
 
 
-def order_of(path, sort, where=""):
+def sort_indices(path, sort, where=""):
     """Returns the sorted indices of episodes, after the table is computed."""
     catalog = Catalog([path])
     address = catalog.datasets()["datasets"][0]["id"], "train"
@@ -184,9 +185,7 @@ def test_episodes_are_sorted_by_the_scores_of_an_audit(tmp_path):
     sources.open(tmp_path / "log").table()
     catalog = Catalog([tmp_path / "log"])
     address = catalog.datasets()["datasets"][0]["id"], "train"
-    assert not [
-        it for it in catalog.columns(*address)["columns"] if it["name"].startswith("audit.")
-    ]
+    assert not [c for c in catalog.columns(*address)["columns"] if c["name"].startswith("audit.")]
     store_audit(
         sources.open(tmp_path / "log").source,
         "train",
@@ -195,17 +194,17 @@ def test_episodes_are_sorted_by_the_scores_of_an_audit(tmp_path):
         {"steadiness": np.array([0.5, 2.0, np.nan])},
         [],
     )
-    assert order_of(tmp_path / "log", "-audit.steadiness") == [1, 0, 2]
-    assert order_of(tmp_path / "log", "index", "list_contains(audit.findings, 'short')") == [1]
+    assert sort_indices(tmp_path / "log", "-audit.steadiness") == [1, 0, 2]
+    assert sort_indices(tmp_path / "log", "index", "list_contains(audit.findings, 'short')") == [1]
     catalog = Catalog([tmp_path / "log"])
     address = catalog.datasets()["datasets"][0]["id"], "train"
-    shown = catalog.listing(*address, columns=["audit.steadiness"])["episodes"]
-    assert [row["values"]["audit.steadiness"] for row in shown] == [0.5, 2.0, None]
+    rows = catalog.listing(*address, columns=["audit.steadiness"])["episodes"]
+    assert [row["values"]["audit.steadiness"] for row in rows] == [0.5, 2.0, None]
 
 
 @pytest.mark.parametrize("has_table", [False, True])
 @pytest.mark.parametrize("where", [None, "index > 0"])
-def test_an_audit_made_meanwhile_is_seen_with_ranks(tmp_path, has_table, where):
+def test_scores_of_a_new_audit_are_shown_with_ranks(tmp_path, has_table, where):
     write_episodes(tmp_path / "log")
     if has_table:
         sources.open(tmp_path / "log").table()
@@ -237,7 +236,7 @@ def test_an_audit_made_meanwhile_is_seen_with_ranks(tmp_path, has_table, where):
 def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
     write_episodes(tmp_path / "log")
     labels = rlds.labels.open(tmp_path / "log")
-    assert order_of(tmp_path / "log", "-labels") == [0, 1, 2]
+    assert sort_indices(tmp_path / "log", "-labels") == [0, 1, 2]
     labels.declare(rlds.labels.Layer(name="quality", type="choice", title="Quality!"))
     labels.add("quality", 1, "good", by="ann")
     labels.add("quality", 2, "good", by="ann")
@@ -260,37 +259,37 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
         [{"layer": "quality", "value": "good", "disagree": False}],
         [{"layer": "quality", "value": None, "disagree": True}],
     ]
-    about = catalog.columns(*address)
-    assert about["layers"] == {"quality": "Quality!"}
-    columns = {column.pop("name"): column for column in about["columns"]}
+    description = catalog.columns(*address)
+    assert description["layers"] == {"quality": "Quality!"}
+    columns = {column.pop("name"): column for column in description["columns"]}
     assert columns["steps"] == {"title": "steps", "kind": "number", "examples": [2, 4]}
     assert columns["task"]["examples"] == ["open", "shut"]
     assert columns["reward.max"]["kind"] == "number"
     assert columns["label.quality"]["kind"] == "text"
-    # Each name can be asked for, and stands in conditions as it is.
+    # Each name is valid as a column and in conditions.
     names = [*columns]
-    asked = catalog.listing(*address, columns=names, limit=1)
-    assert asked["columns"] == names
+    page = catalog.listing(*address, columns=names, limit=1)
+    assert page["columns"] == names
     for name in names:
         assert (
             "making" in (r := catalog.listing(*address, where=f"{name} is null")) or r["total"] < 4
         )
 
-    assert order_of(tmp_path / "log", "-return") == [2, 1, 0]
-    assert order_of(tmp_path / "log", "success") == [
+    assert sort_indices(tmp_path / "log", "-return") == [2, 1, 0]
+    assert sort_indices(tmp_path / "log", "success") == [
         0,
         1,
         2,
-    ]  # What is not known comes last in both directions.
-    assert order_of(tmp_path / "log", "-success") == [1, 0, 2]
-    assert order_of(tmp_path / "log", "-return", "steps < 4") == [1, 0]
-    assert order_of(tmp_path / "log", "label.quality") == [1, 0, 2]
-    assert order_of(tmp_path / "log", "labels") == [
+    ]  # Unknown values are last in both directions.
+    assert sort_indices(tmp_path / "log", "-success") == [1, 0, 2]
+    assert sort_indices(tmp_path / "log", "-return", "steps < 4") == [1, 0]
+    assert sort_indices(tmp_path / "log", "label.quality") == [1, 0, 2]
+    assert sort_indices(tmp_path / "log", "labels") == [
         1,
         2,
         0,
     ]  # A disagreement comes after values, no label at all last.
-    assert order_of(tmp_path / "log", "-labels") == [2, 1, 0]
+    assert sort_indices(tmp_path / "log", "-labels") == [2, 1, 0]
     neighbours = catalog.page_facts(*address, 1, sort="-success")
     assert (neighbours["previous"], neighbours["place"]) == (None, 0)
     assert neighbours["next"] == f"/datasets/{address[0]}/train/0?sort=-success"
@@ -298,7 +297,7 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
         catalog.listing(*address, sort="nothing")
 
 
-def test_a_film_has_pictures_of_the_whole_episode(tmp_path):
+def test_film_has_pictures_from_start_to_end(tmp_path):
     write_episodes(tmp_path / "log")
     catalog = Catalog([tmp_path / "log"])
     address = catalog.datasets()["datasets"][0]["id"], "train"
@@ -311,7 +310,7 @@ def test_a_film_has_pictures_of_the_whole_episode(tmp_path):
 
 
 @pytest.mark.parametrize("format", ["envlogger", "tfds"])
-def test_after_an_edit_in_place_thumbnails_are_of_the_new_data(tmp_path, format):
+def test_thumbnails_show_the_new_data_after_an_edit_in_place(tmp_path, format):
     path = tmp_path / "log"
     write_episodes(path)
     if format != "envlogger":
@@ -321,20 +320,20 @@ def test_after_an_edit_in_place_thumbnails_are_of_the_new_data(tmp_path, format)
     dataset = catalog.datasets()["datasets"][0]["id"]
     split = catalog.datasets()["datasets"][0]["splits"][0]["name"]
 
-    def shade(opened, frames=1):
-        image = Image.open(io.BytesIO(catalog.thumbnail(opened, split, 0, frames)[0])).convert(
+    def shade(identifier, frames=1):
+        image = Image.open(io.BytesIO(catalog.thumbnail(identifier, split, 0, frames)[0])).convert(
             "RGB"
         )
         return image.getpixel((image.width - 1, 20))[0]
 
-    old = catalog.listing(dataset, split)["id"]
-    assert [shade(old), shade(old, 2)] == [60, 60]  # Of two steps.
+    old_id = catalog.listing(dataset, split)["id"]
+    assert [shade(old_id), shade(old_id, 2)] == [60, 60]  # Of two steps.
     rlds.edit(path, Delete(episodes=[0, 1]))
-    now = catalog.listing(dataset, split)["id"]
-    assert now != old  # So browsers ask for it again.
-    assert [shade(now), shade(now, 2)] == [120, 180]  # Of four steps.
+    new_id = catalog.listing(dataset, split)["id"]
+    assert new_id != old_id  # Browsers request the thumbnail again.
+    assert [shade(new_id), shade(new_id, 2)] == [120, 180]  # Of four steps.
     with pytest.raises(sources.SourceChangedError, match="reload the page"):
-        shade(old)
+        shade(old_id)
 
 
 def test_many_logs_do_not_stay_open(tmp_path):
@@ -351,7 +350,7 @@ def test_many_logs_do_not_stay_open(tmp_path):
     assert after - before <= 2 * 34
 
 
-def test_a_damaged_log_does_not_hide_the_others(tmp_path):
+def test_damaged_log_does_not_hide_other_logs(tmp_path):
     for index in range(3):
         write_log(tmp_path / str(index), index)
     metadata = tmp_path / "1" / "metadata.riegeli"
@@ -369,7 +368,7 @@ def test_a_damaged_log_does_not_hide_the_others(tmp_path):
         Catalog([tmp_path / "1"])
 
 
-def test_a_cache_keeps_what_was_asked_for_last():
+def test_cache_keeps_the_values_used_last():
     cache, computed = Cache(900), []
 
     def ask(key, size):

@@ -1,4 +1,4 @@
-"""Episodes as the pages show them, compared with the columns that their formats give."""
+"""Views of episodes, compared with the columns of their datasets."""
 
 import io
 import json
@@ -30,13 +30,13 @@ def view_of(path, index=0, split=None) -> ViewedEpisode:
     return catalog.view(dataset["id"], split or dataset["splits"][0]["name"], index)
 
 
-def file_of(pixels, format="JPEG", **options) -> bytes:
+def encode_image(pixels, format="JPEG", **options) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, format, **options)
     return file.getvalue()
 
 
-def pixels_of(picture) -> np.ndarray:
+def decode_picture(picture) -> np.ndarray:
     data, kind = picture
     image = Image.open(io.BytesIO(data))
     assert kind == f"image/{image.format.lower()}"
@@ -71,11 +71,11 @@ VALUES = {
     "name": [f"Grün 🤖 {t}" for t in range(T)],
     "raw": [b"\xff\x00" * (t + 1) for t in range(T)],
 }
-SHOWN = [file_of(RNG.integers(0, 256, (48, 64, 3), np.uint8)) for _ in range(T)]
+FRAMES = [encode_image(RNG.integers(0, 256, (48, 64, 3), np.uint8)) for _ in range(T)]
 
 
 def record(path):
-    """Writes what a player does in an environment, as `rlds create` keeps it."""
+    """Writes a recording of a play, as `rlds create` stores it."""
     writer = RiegeliBackendWriter(path, metadata={"control_frequency": 20})
     for t in range(T):
         columns = {**PICTURES, **VALUES}
@@ -84,7 +84,7 @@ def record(path):
         kind = dm_env.StepType.MID if 0 < t < T - 1 else dm_env.StepType(0 if t == 0 else 2)
         reward = (None, None) if t == 0 else (t / 2, float(t < T - 1))
         custom = {
-            "image": SHOWN[t],
+            "image": FRAMES[t],
             "keys": json.dumps({"ArrowUp": 1.0} if t == 3 else {}),
             "inputs": json.dumps([[t, "ArrowUp", 1, "w"]]),
             "info": '{"lives": 3, "broken": NaN}',
@@ -107,8 +107,8 @@ def recording(tmp_path_factory):
     return path
 
 
-def check_values(view, columns, *, recorded=False):
-    """All values but those of pictures, in all steps; and that they are JSON."""
+def check_values(view, columns, *, is_recording=False):
+    """Checks the values of all steps, except pictures, and that they are JSON."""
     outline = json.loads(json.dumps(view.outline(), allow_nan=False))
     kinds = {field["path"]: field["kind"] for field in outline["fields"]}
     assert set(kinds) == set(columns)
@@ -119,9 +119,9 @@ def check_values(view, columns, *, recorded=False):
         assert answer["step"] == step
         is_last = step + 1 == view.num_steps
         for path, column in columns.items():
-            if kinds[path] == "picture" or (recorded and path in ("keys", "inputs")):
+            if kinds[path] == "picture" or (is_recording and path in ("keys", "inputs")):
                 continue
-            if recorded and is_last and path in ("action", "reward", "discount"):
+            if is_recording and is_last and path in ("action", "reward", "discount"):
                 assert path not in values
                 continue
             assert values[path] == as_json(parsed(row_of(column, step))), (path, step)
@@ -134,7 +134,7 @@ def check_values(view, columns, *, recorded=False):
                 continue
             expected = np.asarray(columns[path], np.float64).reshape(view.num_steps, -1).T
             curves = np.array(series["series"], np.float64)
-            last = -1 if recorded and path in ("action", "reward", "discount") else None
+            last = -1 if is_recording and path in ("action", "reward", "discount") else None
             expected = np.where(np.isfinite(expected), expected, np.nan)
             np.testing.assert_array_equal(curves[:, :last], expected[:, :last], path)
     return kinds, outline
@@ -146,10 +146,10 @@ def row_of(column, row):
     return column[row]
 
 
-def test_a_recording_has_what_its_columns_have(recording):
+def test_view_of_a_recording_equals_its_columns(recording):
     view = view_of(recording)
     columns = dict(leaves_at(sources.open(recording).columns(0), None))
-    kinds, outline = check_values(view, columns, recorded=True)
+    kinds, outline = check_values(view, columns, is_recording=True)
     pictures = {path.rpartition("/")[2] for path, kind in kinds.items() if kind == "picture"}
     assert pictures == {*PICTURES, "image"}
     assert kinds["observation/state"] == kinds["action"] == "vector"
@@ -167,7 +167,7 @@ def test_a_recording_has_what_its_columns_have(recording):
     assert order[-3:] == ["is_first", "is_last", "is_terminal"]
 
 
-def test_inputs_stand_beside_the_action_that_they_made(recording):
+def test_inputs_are_shown_with_the_action_that_they_caused(recording):
     view = view_of(recording)
     assert view.step(2)["values"]["keys"] == {"ArrowUp": 1.0}
     assert view.step(2)["values"]["action"] == [3, -3]
@@ -180,19 +180,19 @@ def test_inputs_stand_beside_the_action_that_they_made(recording):
 def test_pictures_of_every_layout_are_shown(recording):
     view = view_of(recording)
 
-    def shown(name, step=1, side=None):
-        return pixels_of(view.picture(step, f"observation/{name}", side))
+    def pixels(name, step=1, side=None):
+        return decode_picture(view.picture(step, f"observation/{name}", side))
 
     for name in ("rgb", "rgba", "grey"):
-        np.testing.assert_array_equal(shown(name), PICTURES[name][1])
-    np.testing.assert_array_equal(shown("one"), PICTURES["one"][1, ..., 0])
-    np.testing.assert_array_equal(shown("mask"), PICTURES["mask"][1] * np.uint8(255))
+        np.testing.assert_array_equal(pixels(name), PICTURES[name][1])
+    np.testing.assert_array_equal(pixels("one"), PICTURES["one"][1, ..., 0])
+    np.testing.assert_array_equal(pixels("mask"), PICTURES["mask"][1] * np.uint8(255))
     strip = np.concatenate(list(PICTURES["stack"][1].transpose(2, 0, 1)), axis=1)
-    np.testing.assert_array_equal(shown("stack"), strip)
+    np.testing.assert_array_equal(pixels("stack"), strip)
     strip = np.concatenate(list(PICTURES["frames"][1]), axis=1)
-    np.testing.assert_array_equal(shown("frames"), strip)
+    np.testing.assert_array_equal(pixels("frames"), strip)
     expected = np.rint(PICTURES["channels_first"][1].transpose(1, 2, 0) * 255)
-    np.testing.assert_array_equal(shown("channels_first"), expected)
+    np.testing.assert_array_equal(pixels("channels_first"), expected)
     # Without a natural range of values, the scale is the same in all steps, and reported.
     fields = {field["path"]: field for field in view.outline()["fields"]}
     low, high = fields["observation/depth"]["scaled"]
@@ -200,30 +200,30 @@ def test_pictures_of_every_layout_are_shown(recording):
     sampled = depth[[0, 2, 3, 4, 6]]
     assert (low, high) == (sampled.min(), sampled.max())
     expected = np.clip((depth[5].astype(float) - low) / (high - low) * 255, 0, 255)
-    assert np.abs(shown("depth", 5) - expected).max() <= 1
+    assert np.abs(pixels("depth", 5) - expected).max() <= 1
     low, high = fields["observation/heat"]["scaled"]
     assert -6 < low < high < 6
-    assert shown("heat", 0)[0, :3].tolist() == [0, 255, 0]
+    assert pixels("heat", 0)[0, :3].tolist() == [0, 255, 0]
     assert "scaled" not in fields["observation/rgb"]
     assert fields["observation/channels_first"]["scaled"] == [0, 1]
-    # Large ones are sent with a loss, and become smaller on demand, but never larger.
+    # Large pictures are lossy, and can be made smaller, but never larger.
     large = view.picture(1, "observation/large")
     assert large[1] == "image/jpeg"
-    assert np.abs(pixels_of(large) - PICTURES["large"][1].astype(int)).mean() < 4
-    assert shown("large", side=60).shape == (60, 60, 3)
-    assert shown("rgb", side=4).shape == (3, 4, 3)
-    assert shown("rgb", side=4000).shape == (10, 12, 3)
+    assert np.abs(decode_picture(large) - PICTURES["large"][1].astype(int)).mean() < 4
+    assert pixels("large", side=60).shape == (60, 60, 3)
+    assert pixels("rgb", side=4).shape == (3, 4, 3)
+    assert pixels("rgb", side=4000).shape == (10, 12, 3)
 
 
-def test_files_are_passed_on_as_they_are(recording):
+def test_image_files_are_served_unchanged(recording):
     view = view_of(recording)
-    assert view.picture(4, "image") == (SHOWN[4], "image/jpeg")
-    assert pixels_of(view.picture(4, "image", 16)).shape == (12, 16, 3)
-    assert pixels_of(view.picture(4, "image", 640)).shape == (48, 64, 3)
+    assert view.picture(4, "image") == (FRAMES[4], "image/jpeg")
+    assert decode_picture(view.picture(4, "image", 16)).shape == (12, 16, 3)
+    assert decode_picture(view.picture(4, "image", 640)).shape == (48, 64, 3)
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record", "parquet"])
-def test_datasets_of_tfds_have_what_their_columns_have(file_format, tmp_path):
+def test_views_of_tfds_datasets_equal_their_columns(file_format, tmp_path):
     # A copy, because an index is written next to the files.
     path = shutil.copytree(f"{GOLDEN}/tfds_4_9_10/{file_format}", tmp_path / "golden")
     source = sources.formats()["tfds"].load()(path, decode_images=False)
@@ -240,12 +240,12 @@ def test_datasets_of_tfds_have_what_their_columns_have(file_format, tmp_path):
         for name, images in leaves_at(decoded, None):
             for step, image in enumerate(images):
                 if image.dtype == np.uint8 and not columns[name][step].startswith(b"\xff\xd8"):
-                    shown = pixels_of(view.picture(step, name))
+                    pixels = decode_picture(view.picture(step, name))
                     np.testing.assert_array_equal(
-                        shown, image[..., 0] if image.shape[-1] == 1 else image
+                        pixels, image[..., 0] if image.shape[-1] == 1 else image
                     )
                 else:
-                    pixels_of(view.picture(step, name))
+                    decode_picture(view.picture(step, name))
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
@@ -271,13 +271,13 @@ def test_the_view_shows_the_values_of_minari(tmp_path, monkeypatch):
         view = view_of(path, index)
         columns = dict(leaves_at(episodes.columns(index, decode_images=False), None))
         kinds, outline = check_values(view, columns)
-        for path_, kind in kinds.items():
+        for name, kind in kinds.items():
             if kind == "picture":
                 for step in (0, view.num_steps - 1):
-                    shown = pixels_of(view.picture(step, path_))
-                    stored = columns[path_][step]
+                    pixels = decode_picture(view.picture(step, name))
+                    stored = columns[name][step]
                     if isinstance(stored, np.ndarray):
-                        np.testing.assert_array_equal(shown, stored)
+                        np.testing.assert_array_equal(pixels, stored)
         assert outline["metadata"]["attributes"]
 
 
@@ -285,8 +285,8 @@ def test_the_view_shows_the_values_of_minari(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def long(tmp_path_factory):
-    """The same episode of 300 steps as a log and as a dataset of TFDS."""
+def long_episode(tmp_path_factory):
+    """An episode of 300 steps as a log and as a dataset of TFDS."""
     path = tmp_path_factory.mktemp("long")
     content = tiny_datasets.episode(300, seed=3)
     tiny_datasets.write_dataset(path / "tfds", [content])
@@ -305,27 +305,27 @@ def long(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["log", "tfds"])
-def test_curves_have_few_points_evenly_chosen(kind, long, monkeypatch):
-    path, columns = long
+def test_curves_have_few_evenly_spaced_points(kind, long_episode, monkeypatch):
+    path, columns = long_episode
     monkeypatch.setattr(steps, "MAX_POINTS", 50)
     monkeypatch.setattr(episode_view, "_MAX_TOTAL_POINTS", 60)
     view = view_of(path / kind)
-    for name, column, most in [
+    for name, column, num_points in [
         ("reward", columns["reward"], 50 if kind == "tfds" else 20),
         ("observation/position", columns["observation"]["position"], 20),
     ]:
         series = view.series(name)
-        assert len(series["steps"]) == most
+        assert len(series["steps"]) == num_points
         assert (series["steps"][0], series["steps"][-1]) == (0, 299)
-        assert set(np.diff(series["steps"])) <= ({6, 7} if most == 50 else set(range(12, 20)))
+        assert set(np.diff(series["steps"])) <= ({6, 7} if num_points == 50 else set(range(12, 20)))
         last = -1 if kind == "log" and name == "reward" else None
         curves = np.array(series["series"], np.float64).T[:last]
-        expected = column[series["steps"]].reshape(most, -1)[:last]
+        expected = column[series["steps"]].reshape(num_points, -1)[:last]
         np.testing.assert_allclose(curves, expected, rtol=1e-6)
 
 
-def test_rewards_of_a_long_log_come_bit_by_bit(long, monkeypatch):
-    path, columns = long
+def test_rewards_of_a_long_log_are_read_gradually(long_episode, monkeypatch):
+    path, columns = long_episode
     monkeypatch.setattr(steps, "MAX_POINTS", 50)
     view = view_of(path / "log")
     outline = view.outline(0)
@@ -343,21 +343,21 @@ def test_rewards_of_a_long_log_come_bit_by_bit(long, monkeypatch):
     assert outline["times"] == pytest.approx([t / 10 for t in range(300)], abs=1e-3)
 
 
-# --- What is damaged, small, or not there.
+# --- Damaged, small and missing data.
 
 
 def test_a_step_without_a_frame_has_no_picture(tmp_path):
     raw_droid.write_folder(tmp_path)
     view, camera = view_of(tmp_path, 2), "observation/images/wrist"
-    shown = [view.step(step)["values"] for step in (4, 5)]
-    assert [values[f"{camera}_known"] for values in shown] == [True, False]
-    assert [values[camera] is None for values in shown] == [False, True]
-    assert pixels_of(view.picture(4, camera)).any()
+    rows = [view.step(step)["values"] for step in (4, 5)]
+    assert [values[f"{camera}_known"] for values in rows] == [True, False]
+    assert [values[camera] is None for values in rows] == [False, True]
+    assert decode_picture(view.picture(4, camera)).any()
     with pytest.raises(KeyError, match="Step 5 has no picture"):
         view.picture(5, camera)
 
 
-def test_wrong_steps_and_fields_raise_lookup_errors(recording):
+def test_unknown_steps_and_fields_raise_lookup_errors(recording):
     view = view_of(recording)
     for step in (-1, T, 2**63):
         with pytest.raises(IndexError, match=f"no step {step}"):
@@ -375,7 +375,7 @@ def test_wrong_steps_and_fields_raise_lookup_errors(recording):
         view.series("image")
 
 
-def test_custom_data_that_changes_its_form(tmp_path):
+def test_custom_data_may_change_its_structure(tmp_path):
     path = tmp_path / "log"
     writer = RiegeliBackendWriter(path)
     for t, custom in enumerate(
@@ -396,7 +396,7 @@ def test_custom_data_that_changes_its_form(tmp_path):
     assert view.series("a")["series"] == [[1, None, None, None, None]]
 
 
-def test_a_damaged_episode_does_not_hide_the_others(tmp_path):
+def test_damaged_episode_does_not_hide_other_episodes(tmp_path):
     path = tmp_path / "data"
     content = [tiny_datasets.episode(4, seed=seed) for seed in range(3)]
     tiny_datasets.write_dataset(path, content)
@@ -410,8 +410,8 @@ def test_a_damaged_episode_does_not_hide_the_others(tmp_path):
     assert view_of(path, 2).step(3)["values"]["action"] == content[2]["steps"]["action"][3]
 
 
-def test_a_damaged_step_of_a_log_does_not_hide_the_others(long, tmp_path):
-    path, columns = long
+def test_damaged_step_of_a_log_does_not_hide_other_steps(long_episode, tmp_path):
+    path, columns = long_episode
     damaged = tmp_path / "log"
     [shard] = [entry for entry in (path / "log").iterdir() if entry.is_dir()]
     (damaged / shard.name).mkdir(parents=True)
@@ -424,22 +424,22 @@ def test_a_damaged_step_of_a_log_does_not_hide_the_others(long, tmp_path):
     while not (outline := view.outline())["is_complete"]:
         pass
     rewards = outline["rewards"]
-    broken = [step for step, reward in enumerate(rewards) if reward is None]
-    assert 1 < len(broken) < 299
+    missing_steps = [step for step, reward in enumerate(rewards) if reward is None]
+    assert 1 < len(missing_steps) < 299
     with pytest.raises(envlogger.errors.EnvLoggerError, match="damaged"):
-        view.step(broken[0] + 1)
-    sound = rewards.index(next(reward for reward in rewards if reward is not None))
-    assert view.step(sound)["values"]["reward"] == columns["reward"][sound]
+        view.step(missing_steps[0] + 1)
+    intact_step = rewards.index(next(reward for reward in rewards if reward is not None))
+    assert view.step(intact_step)["values"]["reward"] == columns["reward"][intact_step]
 
 
-def test_a_file_that_is_cut_while_it_is_open(tmp_path):
+def test_file_truncated_while_open_raises_an_error(tmp_path):
     path = tmp_path / "data"
     tiny_datasets.write_dataset(path, [tiny_datasets.episode(4)])
     view = view_of(path)
     view.step(0)
     [file] = path.glob("*tfrecord-*")
-    with open(file, "r+b") as opened:
-        opened.truncate(10)
+    with open(file, "r+b") as handle:
+        handle.truncate(10)
     with pytest.raises(sources.SourceError, match="cut"):
         view.step(1)
     with pytest.raises(sources.SourceError, match="cut"):
@@ -447,10 +447,9 @@ def test_a_file_that_is_cut_while_it_is_open(tmp_path):
 
 
 def test_damaged_or_huge_pictures_are_not_decoded(tmp_path):
-    """Files that begin as pictures do, and claim to be huge."""
     path = tmp_path / "log"
     writer = RiegeliBackendWriter(path)
-    good = file_of(np.zeros((8, 8, 3), np.uint8), "PNG")
+    good = encode_image(np.zeros((8, 8, 3), np.uint8), "PNG")
     bomb = good[:16] + (50_000).to_bytes(4, "big") * 2 + good[24:]
     for t, image in enumerate([good, good[:40], bomb, b"\xff\xd8\xff" + bytes(100), b"", b"text"]):
         kind = dm_env.StepType.FIRST if t == 0 else dm_env.StepType.MID

@@ -1,4 +1,4 @@
-"""Episodes that are much longer than what may be in memory."""
+"""Episodes much larger than the memory limit."""
 
 import io
 import tracemalloc
@@ -47,18 +47,18 @@ def write_folder(path):
 @pytest.mark.parametrize(
     ("write", "where"), [(write_log, None), (write_folder, None), (write_folder, "steps > 1")]
 )
-def test_memory_is_bounded(write, where, tmp_path, monkeypatch):
+def test_memory_for_long_episodes_is_bounded(write, where, tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "_CACHE_BYTES", MAX_CACHE)
     path = tmp_path / "long"
     write(path)
     if where is not None:
-        sources.open(path, where=where)  # Keeps the table of episodes, which reads all of them.
+        sources.open(path, where=where)  # Stores the table of episodes, which reads all episodes.
     all_pictures = NUM_STEPS * SIDE * SIDE * 3
     tracemalloc.start()
     try:
-        shown = Catalog([path], where=where)
-        [dataset] = shown.datasets()["datasets"]
-        view = shown.view(dataset["id"], "train", 0)
+        viewer = Catalog([path], where=where)
+        [dataset] = viewer.datasets()["datasets"]
+        view = viewer.view(dataset["id"], "train", 0)
         while not (outline := view.outline(5))["is_complete"]:
             pass
         assert outline["rewards"] == [*map(float, range(1, NUM_STEPS)), None]

@@ -1,4 +1,4 @@
-"""The pages' view of datasets, asked for over HTTP from a real server."""
+"""Views of datasets over HTTP from a real server."""
 
 import contextlib
 import io
@@ -27,7 +27,7 @@ from rlds_creator.server.view_app import view_app
 from rlds_creator.viewing import Catalog, catalog
 from rlds_creator.viewing.thumbnails import Thumbnails
 from rlds_tools.command_line.commands import run
-from tests.rlds_creator.viewing.test_episode_view import SHOWN, record
+from tests.rlds_creator.viewing.test_episode_view import FRAMES, record
 from tests.support import tiny_datasets
 
 TOKEN = "a long token"
@@ -92,7 +92,7 @@ def test_datasets_are_listed_without_their_paths(client, datasets, folder):
     assert datasets["recordings"]["splits"] == [{"name": "train", "episodes": 2}]
     assert "error" in datasets["senseless"]
     assert str(folder) not in json.dumps(datasets)
-    # The identifiers say nothing of where they are, and stay the same.
+    # The identifiers have no path, and stay the same.
     assert Catalog([folder]).datasets()["datasets"][0]["id"] in {d["id"] for d in datasets.values()}
 
 
@@ -107,19 +107,19 @@ def test_a_page_that_was_open_before_an_edit_is_told_to_reload(tmp_path):
         assert before == client.json(f"{page}/steps/0")[1]["values"]
         later = client.json(page.replace("/1/", "/2/"))[1]
         rlds.edit(path, Delete(episodes=[0]))
-        for asked in ("steps/0", "steps/1", "labels", "series/reward"):
-            status, answer = client.json(f"{base}/{asked}")
-            assert status == 422, asked
-            assert "reload the page" in answer["error"]["message"], asked
-        status, now = client.json(page)
-        assert (status, now["num_steps"]) == (200, later["num_steps"])
-        assert now["base"] != base
-        assert client.json(f"{now['base']}/steps/0")[0] == 200
+        for name in ("steps/0", "steps/1", "labels", "series/reward"):
+            status, answer = client.json(f"{base}/{name}")
+            assert status == 422, name
+            assert "reload the page" in answer["error"]["message"], name
+        status, after = client.json(page)
+        assert (status, after["num_steps"]) == (200, later["num_steps"])
+        assert after["base"] != base
+        assert client.json(f"{after['base']}/steps/0")[0] == 200
         assert client.json(page.replace("/1/", "/2/"))[0] == 404
 
 
-def listed(client, address):
-    """The complete list: on a busy machine an answer may come before that."""
+def wait_for_list(client, address):
+    """Returns the complete list, which takes several requests on a busy machine."""
     for _ in range(50):
         answer = client.json(address)[1]
         if "making" not in answer and None not in [e["num_steps"] for e in answer["episodes"]]:
@@ -134,9 +134,9 @@ def test_the_viewer_serves_the_steps_of_an_episode(client, datasets):
     assert answer["total"] == 2
     [row] = answer["episodes"]
     assert (row["index"], row["num_steps"], row["labels"]) == (1, 7, [])
-    for wrong in ("limit=-1", "limit=1e9"):
-        assert client.json(f"{listing}?{wrong}")[0] == 400
-    tiny = listed(client, f"/api/datasets/{datasets['tiny']['id']}/train")["episodes"]
+    for query in ("limit=-1", "limit=1e9"):
+        assert client.json(f"{listing}?{query}")[0] == 400
+    tiny = wait_for_list(client, f"/api/datasets/{datasets['tiny']['id']}/train")["episodes"]
     assert [episode["num_steps"] for episode in tiny] == [5, 5]
 
     base = f"{listing}/1/view"
@@ -146,24 +146,24 @@ def test_the_viewer_serves_the_steps_of_an_episode(client, datasets):
     assert outline["next"] is None
     assert client.json(f"{base}/steps/3")[1]["values"]["action"] == [4, -4]
     status, headers, body = client.get(f"{base}/pictures/3/image")
-    assert (status, headers["content-type"], body) == (200, "image/jpeg", SHOWN[3])
+    assert (status, headers["content-type"], body) == (200, "image/jpeg", FRAMES[3])
     assert "immutable" in headers["cache-control"]
     status, headers, body = client.get(f"{base}/pictures/3/observation/large?side=64")
     assert (status, headers["content-type"]) == (200, "image/png")
     series = client.json(f"{base}/series/observation/state")[1]
     assert series["series"][0] == [1.5] * 7
     assert series["series"][1] == [None] * 7
-    # Whatever a field is called.
+    # Names of fields may have special characters.
     assert client.json(f"{base}/series/{urllib.parse.quote('tag:good')}")[1]["series"][0][2] == 1
 
 
-def test_a_list_says_how_far_the_table_is_that_its_condition_needs(tmp_path, monkeypatch):
+def test_list_reports_the_progress_of_the_table_for_its_condition(tmp_path, monkeypatch):
     monkeypatch.setattr(episode_table, "_MIN_TASK_EPISODES", 1)
     monkeypatch.setattr(catalog, "_TABLE_SECONDS", 0.05)
-    is_held, read = threading.Event(), reading.read
+    may_go_on, read = threading.Event(), reading.read
 
-    def held(source, split, index, *args):
-        assert index != 2 or is_held.wait(30)
+    def wait_and_read(source, split, index, *args):
+        assert index != 2 or may_go_on.wait(30)
         return read(source, split, index, *args)
 
     episodes = [tiny_datasets.episode(length, seed=length) for length in (3, 5, 4, 6)]
@@ -172,14 +172,14 @@ def test_a_list_says_how_far_the_table_is_that_its_condition_needs(tmp_path, mon
         dataset = client.json("/api/datasets")[1]["datasets"][0]
         address = f"/api/datasets/{dataset['id']}/train"
         listing = f"{address}?where=steps+%3E+4"
-        with monkeypatch.context() as during:
-            during.setattr(reading, "read", held)
+        with monkeypatch.context() as patch:
+            patch.setattr(reading, "read", wait_and_read)
             answers = [client.json(listing)[1] for _ in range(40)]
-            making = {"done": 2, "total": 4}
+            progress = {"done": 2, "total": 4}
             assert (answers[-1]["episodes"], answers[-1]["total"]) == ([], None)
-            assert answers[-1]["making"] == making
+            assert answers[-1]["making"] == progress
             assert client.json(f"{address}/1/view?where=steps+%3E+4")[1]["place"] is None
-            is_held.set()
+            may_go_on.set()
             while "making" in (answer := client.json(listing)[1]):
                 pass
         assert [row["index"] for row in answer["episodes"]] == [1, 3]
@@ -190,10 +190,10 @@ def test_thumbnails_and_videos_are_served(client, datasets):
     status, headers, body = client.get(f"{base}/thumbnail")
     assert (status, headers["content-type"]) == (200, "image/png")
     assert max(Image.open(io.BytesIO(body)).size) <= 160
-    again, _, body = client.get(f"{base}/thumbnail", **{"if-none-match": headers["etag"]})
-    assert (again, body) == (304, b"")
+    status, _, body = client.get(f"{base}/thumbnail", **{"if-none-match": headers["etag"]})
+    assert (status, body) == (304, b"")
     tiny = f"/api/datasets/{datasets['tiny']['id']}/train/0/view"
-    assert client.json(f"{tiny}/video")[0] == 404  # Of no camera.
+    assert client.json(f"{tiny}/video")[0] == 404  # The dataset has no camera.
     broken = f"/api/datasets/{datasets['broken']['id']}/train/0/view"
     assert client.get(f"{broken}/thumbnail")[0] == 204
 
@@ -201,20 +201,20 @@ def test_thumbnails_and_videos_are_served(client, datasets):
     status, headers, body = client.get(f"{base}/video?path=image&path=observation/large")
     assert (status, headers["content-type"]) == (200, "video/mp4")
     sizes = [client.get(f"{base}/pictures/0/{path}")[2] for path in ("image", "observation/large")]
-    (width, height), (other, high) = (Image.open(io.BytesIO(one)).size for one in sizes)
+    (width, height), (width2, height2) = (Image.open(io.BytesIO(one)).size for one in sizes)
     with av.open(io.BytesIO(body)) as film:
         frames = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
     assert len(frames) == 7
     ratio = frames[0].shape[1] / frames[0].shape[0]
-    assert ratio == pytest.approx(width / height + other / high, rel=0.02)
+    assert ratio == pytest.approx(width / height + width2 / height2, rel=0.02)
     assert np.abs(np.diff(np.stack(frames).astype(int), axis=0)).max() > 20  # It moves.
     assert client.json(f"{base}/video?path=observation/state")[0] == 404
     body = client.get(f"{base}/video?path=image&rate=2.5")[2]
     with av.open(io.BytesIO(body)) as film:
         assert film.streams.video[0].average_rate == 2.5
-    for wrong in ("0", "-1", "nan", "1e3", "10001", "", "٣"):
-        asked = urllib.parse.urlencode({"path": "image", "rate": wrong})
-        assert client.json(f"{base}/video?{asked}")[0] == 400, wrong
+    for rate in ("0", "-1", "nan", "1e3", "10001", "", "٣"):
+        query = urllib.parse.urlencode({"path": "image", "rate": rate})
+        assert client.json(f"{base}/video?{query}")[0] == 400, rate
 
 
 def test_cameras_that_are_video_are_shown(tmp_path):
@@ -252,32 +252,32 @@ def test_thumbnails_are_kept_until_the_files_change(tmp_path, monkeypatch):
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
     record(tmp_path / "run")
 
-    def asked():
+    def get_thumbnail():
         with serving(view_app(Catalog([tmp_path / "run"]))) as client:
             dataset = client.json("/api/datasets")[1]["datasets"][0]["id"]
             return client.get(f"/api/datasets/{dataset}/train/0/view/thumbnail")[2]
 
-    first = asked()
+    first = get_thumbnail()
     [file] = (f for f in (tmp_path / "cache" / "thumbnails").rglob("*") if f.is_file())
     assert file.read_bytes() == first
     buffer = io.BytesIO()
     Image.new("RGB", (4, 4), "red").save(buffer, "PNG")
     file.write_bytes(buffer.getvalue())
-    assert asked() == buffer.getvalue()
+    assert get_thumbnail() == buffer.getvalue()
     shutil.rmtree(tmp_path / "run")
     record(tmp_path / "run")
-    assert asked() == first
-    # Those that nobody looks at go; a cache that cannot be written is no hindrance.
-    kept = Thumbnails(max_bytes=len(first) + 10)
-    assert kept.get("new", lambda: (b"x" * 20, "")) == (b"x" * 20, "")
+    assert get_thumbnail() == first
+    # Unused thumbnails are deleted; an unwritable cache is no error.
+    thumbnails = Thumbnails(max_bytes=len(first) + 10)
+    assert thumbnails.get("new", lambda: (b"x" * 20, "")) == (b"x" * 20, "")
     assert [one.stat().st_size for one in file.parent.iterdir()] == [20]
-    assert kept.get("none", lambda: None) is kept.get("none", pytest.fail) is None
+    assert thumbnails.get("none", lambda: None) is thumbnails.get("none", pytest.fail) is None
     shutil.rmtree(file.parent.parent)
     file.parent.parent.write_text("no folder")
-    assert asked() == first
+    assert get_thumbnail() == first
 
 
-def labels_of(client, name="tiny", episode=0):
+def labels_address(client, name="tiny", episode=0):
     datasets = client.json("/api/datasets")[1]["datasets"]
     dataset = next(one["id"] for one in datasets if one["name"] == name)
     return f"/api/datasets/{dataset}/train/{episode}/view/labels"
@@ -290,7 +290,7 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
         np.savez(tmp_path / "tiny" / f"{index}.npz", **steps, reward=np.ones(length, "f4"))
     quality = {"layer": "quality", "type": "choice", "value": "good"}
     with serving(view_app(Catalog([tmp_path / "tiny"]), by="ann")) as client:
-        base = labels_of(client)
+        base = labels_address(client)
 
         def ask(method, path="", body=None, by="ann", to=base):
             return client.json(
@@ -300,9 +300,9 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
                 **{"content-type": "application/json"},
             )
 
-        def listed(where):
-            asked = urllib.parse.urlencode({"where": where})
-            answer = client.json(f"{base.removesuffix('/0/view/labels')}?{asked}")[1]
+        def indices_where(where):
+            query = urllib.parse.urlencode({"where": where})
+            answer = client.json(f"{base.removesuffix('/0/view/labels')}?{query}")[1]
             return [row["index"] for row in answer["episodes"]]
 
         assert client.json("/api/me")[1]["by"] == "ann"
@@ -322,14 +322,14 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
         rows = [(row.value, row.begin, row.end) for row in rlds.labels.open(tmp_path / "tiny")]
         assert rows == [("good", None, None), (True, 1, 3)]
 
-        assert listed('label."quality.n" = 0') == [1, 2]
-        assert listed("not list_contains(label.\"quality.by\", 'bob')") == [0, 1, 2]
+        assert indices_where('label."quality.n" = 0') == [1, 2]
+        assert indices_where("not list_contains(label.\"quality.by\", 'bob')") == [0, 1, 2]
         bad = {**quality, "value": "bad"}
         assert ask("POST", body=bad, by="bob")[0] == 200
-        assert listed('label."quality.disagree"') == [0]
-        assert listed("not list_contains(label.\"quality.by\", 'bob')") == [1, 2]
-        told = ask("GET", by="bob")[1]["labels"]
-        assert [(one["value"], one["may_remove"]) for one in told] == [
+        assert indices_where('label."quality.disagree"') == [0]
+        assert indices_where("not list_contains(label.\"quality.by\", 'bob')") == [1, 2]
+        labels = ask("GET", by="bob")[1]["labels"]
+        assert [(one["value"], one["may_remove"]) for one in labels] == [
             ("good", False),
             ("bad", True),
             (True, False),
@@ -337,16 +337,16 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
         # Only the annotator can retract a label; retracted labels can be restored.
         assert ask("DELETE", f"/{label['id']}", by="bob")[0] == 404
         assert ask("DELETE", f"/{label['id']}")[0] == 200
-        assert listed('label."quality.disagree"') == []
-        again = ask("POST", f"/{label['id']}")[1]
-        assert (again["value"], again["author"]) == ("good", "ann")
+        assert indices_where('label."quality.disagree"') == []
+        restored = ask("POST", f"/{label['id']}")[1]
+        assert (restored["value"], restored["author"]) == ("good", "ann")
         rows = (tmp_path / "tiny" / ".rlds" / "labels" / "quality.jsonl").read_text().splitlines()
         assert len(rows) == 4
-        other = base.replace("/0/", "/1/")
-        assert ask("DELETE", f"/{label['id']}", to=other)[0] == 404
-        assert ask("GET", to=other)[1]["labels"] == []
-        [slips] = [one for one in ask("GET")[1]["layers"] if one["name"] == "slip"]
-        assert (slips["type"], slips["whole"]) == ("flag", False)
+        second = base.replace("/0/", "/1/")
+        assert ask("DELETE", f"/{label['id']}", to=second)[0] == 404
+        assert ask("GET", to=second)[1]["labels"] == []
+        [slip_layer] = [one for one in ask("GET")[1]["layers"] if one["name"] == "slip"]
+        assert (slip_layer["type"], slip_layer["whole"]) == ("flag", False)
 
         for body, by, status in (
             ({**quality, "layer": "Not a name"}, "ann", 400),
@@ -364,64 +364,64 @@ def test_episodes_of_any_data_are_labelled(tmp_path):
             assert result == status, body
             assert str(tmp_path) not in json.dumps(answer)
         # Messages name the field and the expected value.
-        for wrong, message in (
+        for change, message in (
             ({"name": ""}, "name: expected text that is not empty."),
             ({"type": "words"}, "type: 'words' is not one of the choices."),
             ({"whole": 1}, "whole: expected true or false, got a whole number."),
             ({"other": 1}, "other: unknown field."),
         ):
-            result = ask("PUT", body={**layer, **wrong}, to=base.removesuffix("labels") + "layers")
+            result = ask("PUT", body={**layer, **change}, to=base.removesuffix("labels") + "layers")
             assert (result[0], result[1]["error"]["message"]) == (400, message)
-        named = {**layer, "name": "品質", "title": "品質?", "keys": []}
-        answer = ask("PUT", body=named, to=base.removesuffix("labels") + "layers")[1]
-        assert named in answer["layers"]
-        assert ask("POST", body={**quality, "layer": "品質"}, to=other)[0] == 200
-        assert listed("label.品質 = 'good'") == [1]
-        assert ask("DELETE", f"/{ask('GET', to=other)[1]['labels'][0]['id']}", to=other)[0] == 200
-        wrong = {**layer, "type": "number", "choices": [], "keys": []}
-        assert ask("PUT", body=wrong, to=base.removesuffix("labels") + "layers")[0] == 400
+        named_layer = {**layer, "name": "品質", "title": "品質?", "keys": []}
+        answer = ask("PUT", body=named_layer, to=base.removesuffix("labels") + "layers")[1]
+        assert named_layer in answer["layers"]
+        assert ask("POST", body={**quality, "layer": "品質"}, to=second)[0] == 200
+        assert indices_where("label.品質 = 'good'") == [1]
+        assert ask("DELETE", f"/{ask('GET', to=second)[1]['labels'][0]['id']}", to=second)[0] == 200
+        change = {**layer, "type": "number", "choices": [], "keys": []}
+        assert ask("PUT", body=change, to=base.removesuffix("labels") + "layers")[0] == 400
         assert ask("GET", to=base.replace("/0/", "/9/"))[0] == 404
-        evil = {"Origin": "http://evil.example.com", "content-type": "application/json"}
+        foreign = {"Origin": "http://evil.example.com", "content-type": "application/json"}
         body = json.dumps(quality)
-        assert client.json(f"{base}?by=eve", method="POST", body=body, **evil)[0] == 403
-        plain = {"content-type": "text/plain"}
-        assert client.json(f"{base}?by=eve", method="POST", body=body, **plain)[0] == 400
+        assert client.json(f"{base}?by=eve", method="POST", body=body, **foreign)[0] == 403
+        plain_text = {"content-type": "text/plain"}
+        assert client.json(f"{base}?by=eve", method="POST", body=body, **plain_text)[0] == 400
         assert len(list(rlds.labels.open(tmp_path / "tiny"))) == 3
 
 
-def test_nobody_labels_what_is_read_only_or_has_no_place_for_labels(tmp_path, monkeypatch):
+def test_read_only_data_cannot_be_labelled(tmp_path, monkeypatch):
     tiny_datasets.write_dataset(tmp_path / "tiny", [tiny_datasets.episode(3)])
     (tmp_path / "tiny" / ".rlds").write_text("no folder")
     (tmp_path / "cache").write_text("no folder")
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
     label = json.dumps({"layer": "quality", "type": "choice", "value": "good"})
     kind = {"content-type": "application/json"}
-    for may_label, why in ((False, "You may not"), (True, "data and of the cache are read-only")):
+    for may_label, cause in ((False, "You may not"), (True, "data and of the cache are read-only")):
         with serving(view_app(Catalog([tmp_path / "tiny"], may_label=may_label))) as client:
-            base = labels_of(client)
+            base = labels_address(client)
             assert client.json(f"{base}?by=ann")[1]["may_label"] is False
             status, answer = client.json(f"{base}?by=ann", method="POST", body=label, **kind)
             assert status == 403
-            assert why in answer["error"]["message"]
+            assert cause in answer["error"]["message"]
     monkeypatch.setattr(label_rows, "can_be_written", lambda folders: True)
     with serving(view_app(Catalog([tmp_path / "tiny"]))) as client:
-        asked = f"{labels_of(client)}?by=ann"
-        status, answer = client.json(asked, method="POST", body=label, **kind)
+        address = f"{labels_address(client)}?by=ann"
+        status, answer = client.json(address, method="POST", body=label, **kind)
         assert (status, answer["error"]["code"]) == (503, "unavailable")
         assert "RLDS_CACHE_DIR" in answer["error"]["message"]
         assert str(tmp_path) not in answer["error"]["message"]
 
 
-def test_unknown_steps_fields_and_datasets_are_not_found(client, datasets, folder):
+def test_unknown_steps_fields_and_datasets_return_404(client, datasets, folder):
     recordings = f"/api/datasets/{datasets['recordings']['id']}"
     steps = ["-1", "7", "9223372036854775808", "9" * 26, "1.0", "NaN", "%00", "٣", ""]
     paths = [f"steps/{step}" for step in steps]
     paths += ["pictures/0/observation/state", "pictures/7/image", "pictures/0/../../../etc/passwd"]
     paths += ["series/image", "series/", "series/%2e%2e/%2e%2e/etc/passwd", "series/" + "x" * 5000]
-    asked = [f"{recordings}/train/1/view/{path}" for path in paths]
-    asked += [f"{recordings}/{path}/view" for path in ("test/0", "train/2", "train/-1")]
-    asked += [f"/api/datasets/{name}/train/0/view" for name in ("nope", "..%2f..%2fetc", "%00")]
-    for path in asked:
+    addresses = [f"{recordings}/train/1/view/{path}" for path in paths]
+    addresses += [f"{recordings}/{path}/view" for path in ("test/0", "train/2", "train/-1")]
+    addresses += [f"/api/datasets/{name}/train/0/view" for name in ("nope", "..%2f..%2fetc", "%00")]
+    for path in addresses:
         status, answer = client.json(urllib.parse.quote(path, safe="/%"))
         assert (status, answer["error"]["code"]) == (404, "not_found"), path
         assert str(folder) not in json.dumps(answer)
@@ -442,7 +442,7 @@ def test_damaged_data_is_an_error_without_paths(client, datasets, folder):
 
 
 @pytest.mark.slow
-def test_many_ask_at_the_same_time(client, datasets):
+def test_concurrent_requests_get_correct_answers(client, datasets):
     base = f"/api/datasets/{datasets['tiny']['id']}/train"
     answers = []
 
@@ -470,7 +470,7 @@ def test_requests_without_the_token_are_refused(folder):
         assert (status, answer["error"]["code"]) == (401, "login")
         entry = {"method": "POST", "body": json.dumps({"token": "another", "name": ""})}
         assert client.json("/api/enter", **entry)[0] == 401
-        # Such as a form of somebody else's page, or none at all, would send.
+        # A form of a foreign page sends this type; a broken client sends that text.
         assert client.json("/api/enter", **entry, **{"content-type": "text/plain"})[0] == 400
         assert client.json("/api/enter", **{**entry, "body": b'"\xff'})[0] == 400
         entry["body"] = json.dumps({"token": TOKEN, "name": "Somebody"})
@@ -485,17 +485,17 @@ def test_requests_without_the_token_are_refused(folder):
         assert TOKEN not in cookie
         client.headers["Cookie"] = cookie.partition(";")[0]
         assert client.json("/api/datasets")[0] == 200
-        with serving(view_app(Catalog([folder / "tiny"]), token="another")) as other:
-            _, headers, _ = other.get("/api/enter", method="POST", body='{"token": "another"}')
+        with serving(view_app(Catalog([folder / "tiny"]), token="another")) as second:
+            _, headers, _ = second.get("/api/enter", method="POST", body='{"token": "another"}')
             assert headers["set-cookie"].partition("=")[0] != name, "one would end the other"
         assert client.json("/api/me")[1]["may"] == ["view"]
-        # From a page of somebody else that is open in the same browser.
+        # Requests of a foreign page in the same browser.
         assert client.json("/api/datasets", Host="evil.example.com")[0] == 400
-        evil = {"Origin": "http://evil.example.com"}
-        assert client.json("/api/enter", method="POST", body="{}", **evil)[0] == 403
+        foreign = {"Origin": "http://evil.example.com"}
+        assert client.json("/api/enter", method="POST", body="{}", **foreign)[0] == 403
 
 
-def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch):
+def test_command_reports_errors(tmp_path, capsys, monkeypatch):
     assert run(["view", str(tmp_path / "nothing")]) == 1
     assert "does not exist" in capsys.readouterr().err
     assert run(["view", str(tmp_path)]) == 1
@@ -514,19 +514,19 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch):
 
 
 @pytest.fixture
-def opened(monkeypatch):
+def served_apps(monkeypatch):
     """The applications and links of `rlds view`, which are not served."""
     served = []
     monkeypatch.setattr(running, "serve", lambda app, _, link, **__: served.append((app, link)))
     return served
 
 
-def test_the_command_opens_data_with_options_as_other_commands_do(tmp_path, opened, capsys):
+def test_the_command_opens_data_with_options_as_other_commands_do(tmp_path, served_apps, capsys):
     raw_layout.write(tmp_path)
     (tmp_path / "rlds_layout.yaml").rename(layout := tmp_path / "mine.yaml")
-    words = ["view", str(tmp_path), "--layout", str(layout), "--split", "train[1:]"]
-    assert run([*words, "--episode", "1"]) == 0
-    [(app, link)] = opened
+    arguments = ["view", str(tmp_path), "--layout", str(layout), "--split", "train[1:]"]
+    assert run([*arguments, "--episode", "1"]) == 0
+    [(app, link)] = served_apps
     assert link.endswith("/train/0")
     with serving(app) as client:
         [dataset] = client.json("/api/datasets")[1]["datasets"]

@@ -16,11 +16,11 @@ from rlds_creator.worker import describing
 def test_describe_lists_families_with_their_options(monkeypatch):
     classes = {"drawn": families()["drawn"], "broken": "no.such:Family"}
     monkeypatch.setattr(describing, "families", lambda: classes)
-    described = describing.describe()
-    assert list(described) == list(classes)
-    assert described["broken"]["identifiers"] is None
-    assert described["broken"]["error"]
-    drawn = described["drawn"]
+    descriptions = describing.describe()
+    assert list(descriptions) == list(classes)
+    assert descriptions["broken"]["identifiers"] is None
+    assert descriptions["broken"]["error"]
+    drawn = descriptions["drawn"]
     assert (drawn["title"], drawn["requires"], drawn["error"]) == ("Drawn steps", "", "")
     assert drawn["identifiers"] == ["discrete", "box"]
     options = {option.pop("name"): option for option in drawn["options"]}
@@ -48,18 +48,18 @@ class Hills(Family):
         """
 
 
-def test_docstrings_say_what_options_do(monkeypatch):
+def test_docstrings_describe_options(monkeypatch):
     monkeypatch.setattr(describing, "families", lambda: ["hills"])
     monkeypatch.setattr(describing, "family", lambda name: Hills())
     hills = describing.describe()["hills"]
     helps = {option["name"]: option["help"] for option in hills["options"]}
     assert helps == {"height": "How high it is, in metres.", "is_wet": ""}
-    # That holds where it is not installed, too.
+    # Options are described even if the package is not installed.
     assert hills["identifiers"] is None
     assert "pip install 'hills>=2'" in hills["error"]
 
 
-def described_in(python):
+def describe_interpreter(python):
     async def run():
         return await Interpreters({"other": python}).describe("other")
 
@@ -68,18 +68,18 @@ def described_in(python):
 
 @pytest.mark.slow
 def test_a_worker_describes_an_interpreter():
-    described = described_in(sys.executable)
-    assert described["drawn"]["identifiers"] == ["discrete", "box"]
-    assert "CartPole-v1" in described["gymnasium"]["identifiers"]
+    descriptions = describe_interpreter(sys.executable)
+    assert descriptions["drawn"]["identifiers"] == ["discrete", "box"]
+    assert "CartPole-v1" in descriptions["gymnasium"]["identifiers"]
     for python in ("/bin/false", "/no/such/python"):
         with pytest.raises(ServiceUnavailableError, match="'other' cannot list"):
-            described_in(python)
+            describe_interpreter(python)
 
 
 @pytest.mark.slow
 def test_a_worker_needs_a_socket():
-    for wrong in ([], ["--help"], ["3", "4"]):
-        command = [sys.executable, "-m", "rlds_creator.worker", *wrong]
-        ended = subprocess.run(command, capture_output=True, text=True)
-        assert ended.returncode == 2
-        assert "usage" in ended.stderr
+    for arguments in ([], ["--help"], ["3", "4"]):
+        command = [sys.executable, "-m", "rlds_creator.worker", *arguments]
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert result.returncode == 2
+        assert "usage" in result.stderr

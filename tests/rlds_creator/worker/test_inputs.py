@@ -43,9 +43,9 @@ def test_no_press_is_lost_and_no_key_is_stuck(steps):
                 down[name] = held[name] = value
         assert feed(queue, *events).count(True) == len(pressed)
         assert queue.is_held is bool(down)
-        taken = queue.take()
-        assert taken.held == held
-        assert list(taken.pressed) == pressed
+        inputs = queue.take()
+        assert inputs.held == held
+        assert list(inputs.pressed) == pressed
         assert queue.take_events() == [[0.0, name, value, ""] for name, value in events]
     feed(queue, ("*", 0))
     assert queue.take().held == down
@@ -53,14 +53,14 @@ def test_no_press_is_lost_and_no_key_is_stuck(steps):
     assert not queue.is_held
 
 
-def test_a_step_for_a_press_leaves_out_what_was_let_go_of():
+def test_step_of_a_press_omits_released_keys():
     queue = InputQueue()
     feed(queue, ("KeyA", 1), ("KeyC", 1))
     assert queue.take_now().held == {"KeyA": 1, "KeyC": 1}
     feed(queue, ("KeyA", 0), ("KeyB", 1), ("KeyB", 0), ("KeyB", 1), ("KeyB", 0))
-    taken = queue.take_now()
-    assert taken.held == {"KeyB": 1, "KeyC": 1}
-    assert taken.pressed == ("KeyB", "KeyB")
+    inputs = queue.take_now()
+    assert inputs.held == {"KeyB": 1, "KeyC": 1}
+    assert inputs.pressed == ("KeyB", "KeyB")
 
 
 @given(st.lists(st.floats(-2, 2), max_size=30))
@@ -79,7 +79,7 @@ def test_an_axis_rests_near_its_middle(values):
         assert queue.take().held == ({"Axis0": value} if is_out else {})
 
 
-def test_a_position_is_no_press():
+def test_pointer_position_is_no_press():
     queue = InputQueue()
     assert feed(queue, ("PointerX", 0.5), ("PointerY", 0.0)) == [False, False]
     assert not queue.is_held
@@ -87,7 +87,7 @@ def test_a_position_is_no_press():
     assert queue.take_now().held == {"PointerX": 0.5, "PointerY": 0.0, "Pointer0": 1}
 
 
-def test_text_is_what_was_typed():
+def test_text_has_only_typed_characters():
     queue = InputQueue()
     feed(queue, ("ShiftLeft", 1, "Shift"), ("KeyA", 1, "A"), ("KeyA", 0, "A"), ("Digit1", 1, "é"))
     feed(queue, ("Enter", 1, "Enter"), ("Digit1", 1, "é"))
@@ -95,16 +95,16 @@ def test_text_is_what_was_typed():
     assert queue.take().text == ""
 
 
-def test_what_happens_in_a_pause_is_forgotten():
+def test_clear_forgets_inputs_of_a_pause():
     queue = InputQueue()
     feed(queue, ("KeyA", 1, "a"), ("KeyB", 1, "b"), ("KeyB", 0))
     queue.clear()
-    taken = queue.take()
-    assert (taken.held, taken.pressed, taken.text) == ({"KeyA": 1}, (), "")
+    inputs = queue.take()
+    assert (inputs.held, inputs.pressed, inputs.text) == ({"KeyA": 1}, (), "")
     assert queue.take_events() == []
 
 
-def test_there_is_an_end_to_what_is_kept():
+def test_too_many_keys_and_events_are_refused():
     queue = InputQueue()
     feed(queue, *((f"Key{i}", 1) for i in range(64)))
     with pytest.raises(RefusedError, match="held"):
@@ -113,7 +113,7 @@ def test_there_is_an_end_to_what_is_kept():
     feed(queue, *(("KeyA", i % 2 == 0) for i in range(2000)))
     with pytest.raises(RefusedError, match="events in one step"):
         feed(queue, ("KeyA", 1))
-    feed(queue, ("KeyA", 0))  # It is let go of in any case.
-    taken = queue.take()
-    assert (len(taken.pressed), len(queue.take_events())) == (1000, 1000)
+    feed(queue, ("KeyA", 0))  # A release is always accepted.
+    inputs = queue.take()
+    assert (len(inputs.pressed), len(queue.take_events())) == (1000, 1000)
     assert queue.take().held == {}

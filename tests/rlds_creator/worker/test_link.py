@@ -30,14 +30,14 @@ values = st.recursive(
 
 
 @given(st.binary() | values.map(lambda value: {"op": "x", "value": value}))
-def test_a_message_comes_back(message):
+def test_message_survives_a_round_trip(message):
     encoded = encode(message)
     kind, size = decode_header(encoded[:HEADER_SIZE])
     assert len(encoded) == HEADER_SIZE + size
     assert decode_payload(kind, encoded[HEADER_SIZE:]) == message
 
 
-def test_what_is_no_message_is_refused():
+def test_invalid_messages_are_refused():
     for header in (b"\0\0\0\0X", struct.pack("<Ic", MAX_PAYLOAD_SIZE + 1, b"F")):
         with pytest.raises(LinkError):
             decode_header(header)
@@ -50,18 +50,18 @@ def test_what_is_no_message_is_refused():
 
 
 def test_messages_are_received_in_pieces():
-    ours, theirs = socket.socketpair()
-    link = Link(theirs)
+    server_end, worker_end = socket.socketpair()
+    link = Link(worker_end)
     assert link.receive(0) is None
     for byte in encode({"op": "ping"}) + encode({"op": "stop"}):
-        ours.send(bytes([byte]))
+        server_end.send(bytes([byte]))
     assert [link.receive()["op"] for _ in range(2)] == ["ping", "stop"]
-    ours.sendall(encode({"op": "last"}) + b"no header")
+    server_end.sendall(encode({"op": "last"}) + b"no header")
     assert link.receive() == {"op": "last"}
-    for _ in range(2):  # What follows cannot be understood: it is as if the server were gone.
+    for _ in range(2):  # Invalid bytes count as the end of the server.
         with pytest.raises(EOFError):
             link.receive()
-    ours.close()
+    server_end.close()
     with pytest.raises(EOFError):
         for _ in range(1000):
             link.send(b"picture" * 1000)

@@ -14,7 +14,7 @@ COLOURED = RANDOM.integers(0, 256, (6, 8, 3), np.uint8)
 
 
 @pytest.mark.parametrize(
-    ("drawn", "expected"),
+    ("array", "expected"),
     [
         (COLOURED, COLOURED),
         (COLOURED[::-1, ::2], COLOURED[::-1, ::2]),
@@ -30,38 +30,38 @@ COLOURED = RANDOM.integers(0, 256, (6, 8, 3), np.uint8)
         (np.zeros((3, 3, 3)), np.zeros((3, 3, 3), np.uint8)),
     ],
 )
-def test_what_can_be_meant_is_a_picture(drawn, expected):
-    picture = as_rgb(drawn)
+def test_arrays_of_usual_layouts_become_rgb(array, expected):
+    picture = as_rgb(array)
     assert picture.dtype == np.uint8
     assert picture.flags.c_contiguous
     np.testing.assert_array_equal(picture, expected)
 
 
-def test_what_is_no_picture_is_refused():
+def test_arrays_that_are_no_picture_are_refused():
     no_numbers = [np.full((5, 5), "x"), np.full((5, 5), 1j), None, [[1, 2], [3, 4]]]
     no_shapes = [np.zeros(shape, np.uint8) for shape in ((0, 0, 3), (5, 5, 2), (5,), (2, 5, 5, 3))]
     too_large = np.broadcast_to(np.uint8(1), (100_000, 100_000, 3))
     no_brightness = [np.full((5, 5, 3), value) for value in (np.nan, -1, 256.0)]
-    for drawn in (*no_numbers, *no_shapes, too_large, *no_brightness):
+    for array in (*no_numbers, *no_shapes, too_large, *no_brightness):
         with pytest.raises(PictureError):
-            as_rgb(drawn)
+            as_rgb(array)
 
 
-def decoded(file):
+def decode(file):
     return np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
 
 
-def test_drawings_are_small_and_without_loss():
+def test_drawings_are_lossless_webp():
     drawing = np.zeros((210, 160, 3), np.uint8)
     drawing[50:70, 20:90] = (200, 10, 10)
     for _ in range(3):
         file, codec = encode_picture(drawing, "medium")
         assert codec == "webp"
-        np.testing.assert_array_equal(decoded(file), drawing)
+        np.testing.assert_array_equal(decode(file), drawing)
         drawing[50:70, 20:90] += 1
 
 
-def test_photos_are_jpeg_in_the_quality_asked_for():
+def test_photos_are_jpeg_of_the_requested_quality():
     noise = RANDOM.integers(0, 256, (10, 16, 3), np.uint8)
     photo = np.asarray(Image.fromarray(noise).resize((200, 120), Image.Resampling.BICUBIC))
     sizes, errors = {}, {}
@@ -69,7 +69,7 @@ def test_photos_are_jpeg_in_the_quality_asked_for():
         file, codec = encode_picture(photo, quality)
         assert codec == "jpeg"
         sizes[quality] = len(file)
-        errors[quality] = np.abs(decoded(file).astype(int) - photo).mean()
+        errors[quality] = np.abs(decode(file).astype(int) - photo).mean()
     assert sizes["low"] < sizes["medium"] < sizes["high"]
     assert errors["high"] < errors["medium"] < errors["low"] < 8
 
@@ -78,4 +78,4 @@ def test_large_pictures_are_jpeg_and_may_change_their_size():
     for size in (255, 300, 256):
         file, codec = encode_picture(np.zeros((size, size, 3), np.uint8), "medium")
         assert codec == ("jpeg" if size > 256 else "webp")
-        assert decoded(file).shape == (size, size, 3)
+        assert decode(file).shape == (size, size, 3)

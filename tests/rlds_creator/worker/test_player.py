@@ -1,4 +1,4 @@
-"""A worker that plays, spoken to as the server does; it runs in a thread here."""
+"""A worker of a play, which gets messages as from the server; it runs in a thread here."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from rlds_creator.worker.player import action_names
 from rlds_creator.worker.recovery import recover_episode
 
 
-def steps_of(directory: Path, episode: dict[str, Any]) -> list[envlogger.StepData]:
+def read_steps(directory: Path, episode: dict[str, Any]) -> list[envlogger.StepData]:
     with envlogger.Reader(directory / episode["id"]) as reader:
         (steps,) = [list(episode) for episode in reader.episodes]
     return steps
 
 
-def metadata_of(directory: Path, episode: dict[str, Any]) -> dict[str, Any]:
+def read_metadata(directory: Path, episode: dict[str, Any]) -> dict[str, Any]:
     with envlogger.Reader(directory / episode["id"]) as reader:
         (metadata,) = reader.episode_metadata()
     return metadata
 
 
-def seen(frame: Frame) -> tuple[int, list[str]]:
+def read_frame(frame: Frame) -> tuple[int, list[str]]:
     return read_drawn(np.asarray(Image.open(io.BytesIO(frame.picture))))
 
 
 def check_record(directory: Path, episode: dict[str, Any], frames: list[Frame]) -> None:
     """Checks that each shown step is recorded and can be replayed."""
-    steps = steps_of(directory, episode)
-    metadata = metadata_of(directory, episode)
+    steps = read_steps(directory, episode)
+    metadata = read_metadata(directory, episode)
     assert len(steps) == len(frames) == episode["num_steps"] == metadata["num_steps"]
     environment = json.loads(metadata["rlds_creator:environment"])
     playable = make(environment["family"], environment["options"])
@@ -58,13 +58,13 @@ def check_record(directory: Path, episode: dict[str, Any], frames: list[Frame]) 
     total = 0.0
     for index, (step, frame) in enumerate(zip(steps, frames)):
         if index:
-            again = playable.environment.step(step.action)
+            expected = playable.environment.step(step.action)
             total += step.timestep.reward
         else:
-            again = playable.environment.reset()
+            expected = playable.environment.reset()
             assert step.action is None
-        np.testing.assert_equal(step.timestep.observation, again.observation)
-        assert step.timestep.reward == again.reward
+        np.testing.assert_equal(step.timestep.observation, expected.observation)
+        assert step.timestep.reward == expected.reward
         assert step.timestep.first() is frame.is_first is (index == 0)
         assert step.timestep.last() is frame.is_last
         assert step.custom_data["image"] == frame.picture
@@ -72,12 +72,12 @@ def check_record(directory: Path, episode: dict[str, Any], frames: list[Frame]) 
         assert frame.step == index
         assert frame.total_reward == np.float32(total)
         keys = json.loads(step.custom_data["keys"])
-        assert seen(frame) == (index, [name for name in MOVES if name in keys])
+        assert read_frame(frame) == (index, [name for name in MOVES if name in keys])
         assert json.loads(step.custom_data["info"])["held"] == sorted(keys)
     assert metadata["total_reward"] == episode["total_reward"] == total
 
 
-def test_a_press_is_a_step(tmp_path: Path) -> None:
+def test_each_press_is_a_step(tmp_path: Path) -> None:
     with Player(tmp_path, clock=Clock(), options={"num_steps": 5}) as player:
         assert player.ready["mode"] == "sync"
         assert player.ready["size"] == [160, 160]
@@ -87,22 +87,22 @@ def test_a_press_is_a_step(tmp_path: Path) -> None:
         assert not player.ready["has_pointer"]
         state = player.states[-1]
         assert (state["state"], state["why"], state["episode"]) == ("ready", "start", None)
-        assert seen(player.frames[-1]) == (0, [])
-        player.press("KeyQ")  # It means nothing, so it is no step, and begins nothing.
+        assert read_frame(player.frames[-1]) == (0, [])
+        player.press("KeyQ")  # An unused key is no step, and begins no episode.
         player.release("KeyQ")
         player.sync()
         assert len(player.frames) == 1
         assert not list(tmp_path.iterdir())
         for i, name in enumerate(["ArrowLeft", "ArrowUp", "Space"], 1):
             index = player.press(name)
-            player.release(name)  # This is none.
+            player.release(name)  # A release is no step.
             frame = player.until_step(i)
-            assert seen(frame) == (i, [name])
+            assert read_frame(frame) == (i, [name])
             assert frame.applied_input == index
             assert json.loads(frame.action) == str([1, 3, 5][i - 1])
         player.press("ArrowRight", "ArrowDown")  # Two presses in one message are two steps.
         player.until_state("ended", "terminated")
-        assert [seen(frame)[1] for frame in player.frames[-2:]] == [
+        assert [read_frame(frame)[1] for frame in player.frames[-2:]] == [
             ["ArrowRight"],
             ["ArrowRight", "ArrowDown"],
         ]
@@ -124,9 +124,9 @@ def test_a_press_is_a_step(tmp_path: Path) -> None:
         second = player.episodes[-1]
         assert (second["number"], second["seed"], second["num_steps"]) == (1, 8, 2)
         check_record(tmp_path, second, player.frames[6:])
-        events = json.loads(steps_of(tmp_path, episode)[2].custom_data["inputs"])
+        events = json.loads(read_steps(tmp_path, episode)[2].custom_data["inputs"])
         assert [event[1:3] for event in events] == [["ArrowLeft", 0], ["ArrowUp", 1]]
-        metadata = metadata_of(tmp_path, episode)
+        metadata = read_metadata(tmp_path, episode)
         assert metadata["episode_id"] == episode["id"]
         assert metadata["agent_id"] == "agent"
         assert metadata["rlds_creator:study_id"] == "study"
@@ -141,7 +141,7 @@ def test_a_press_is_a_step(tmp_path: Path) -> None:
 
 def test_cameras_are_recorded_as_video(tmp_path: Path) -> None:
     pytest.importorskip("av")
-    recorded = []
+    logs = []
     for video in ({"camera": "lossless"}, {"camera": "lossless"}, {}):
         options = {"num_steps": 40, "camera": [32, 48]}
         with Player(
@@ -151,10 +151,10 @@ def test_cameras_are_recorded_as_video(tmp_path: Path) -> None:
             player.control("resume")
             player.until_state("ended", "terminated")
             check_record(tmp_path / "logs", player.episodes[-1], player.frames)
-            recorded.append(tmp_path / "logs" / player.episodes[-1]["id"])
-    steps = LogSteps(envlogger.Reader(recorded[0]), 0, Cache(1 << 20))
+            logs.append(tmp_path / "logs" / player.episodes[-1]["id"])
+    steps = LogSteps(envlogger.Reader(logs[0]), 0, Cache(1 << 20))
     assert read_drawn(steps.step(37, ["observation/camera"])["observation/camera"])[0] == 37
-    for directories, is_video in ((recorded[:2], True), (recorded, False)):
+    for directories, is_video in ((logs[:2], True), (logs, False)):
         download = export(directories, tmp_path / f"{is_video}", name="log")
         with envlogger.Reader(tmp_path / f"{is_video}" / download.data) as log:
             assert ("video" in log.metadata()) is is_video
@@ -162,11 +162,11 @@ def test_cameras_are_recorded_as_video(tmp_path: Path) -> None:
         assert [read_drawn(frame)[0] for frame in frames] == [*range(41)]
 
 
-def test_a_clock_makes_steps(tmp_path: Path) -> None:
+def test_async_play_steps_by_its_clock(tmp_path: Path) -> None:
     with Player(
         tmp_path, mode="async", max_episode_steps=25, options={"id": "box", "size": 320}
     ) as player:
-        player.press("ArrowLeft")  # Before it runs.
+        player.press("ArrowLeft")  # Before the game runs.
         player.release("ArrowLeft")
         player.press("ArrowRight")
         player.control("resume")
@@ -178,7 +178,7 @@ def test_a_clock_makes_steps(tmp_path: Path) -> None:
         player.events({"t": 2, "name": "*", "value": 0})
         player.until_state("ended", "truncated")
         check_record(tmp_path, player.episodes[-1], player.frames)
-        steps = steps_of(tmp_path, player.episodes[-1])
+        steps = read_steps(tmp_path, player.episodes[-1])
         assert len(steps) == 26
         assert steps[-1].timestep.last()
         assert steps[-1].timestep.discount == 1
@@ -190,7 +190,7 @@ def test_a_clock_makes_steps(tmp_path: Path) -> None:
         assert {step.custom_data["fps"] for step in steps} == {60.0}
 
 
-def test_what_is_shown_does_not_change_what_is_recorded(tmp_path: Path) -> None:
+def test_redrawn_pictures_are_not_recorded_as_steps(tmp_path: Path) -> None:
     with Player(tmp_path, options={"size": 320}) as player:
         player.press("ArrowLeft")
         before = player.until_step(1)
@@ -200,12 +200,12 @@ def test_what_is_shown_does_not_change_what_is_recorded(tmp_path: Path) -> None:
         assert (after.step, after.action) == (1, before.action)
         assert after.index == before.index + 1
         assert after.picture != before.picture
-        for wrong in (
+        for setting in (
             {"quality": "perfect"},
             {"camera": 2},
             {"camera": -1},
         ):
-            player.send(op="set", **wrong)
+            player.send(op="set", **setting)
         player.until(lambda: len(player.errors) == 3)
         assert not any(error["fatal"] for error in player.errors)
         state = player.states[-1]
@@ -217,27 +217,27 @@ def test_what_is_shown_does_not_change_what_is_recorded(tmp_path: Path) -> None:
         player.until_step(3)
         player.control("end")
         player.until_state("ended", "user")
-        shown = [frame for frame in player.frames if not frame.is_redrawn]
-        check_record(tmp_path, player.episodes[-1], shown)
-        steps = steps_of(tmp_path, player.episodes[-1])
+        frames = [frame for frame in player.frames if not frame.is_redrawn]
+        check_record(tmp_path, player.episodes[-1], frames)
+        steps = read_steps(tmp_path, player.episodes[-1])
         assert [(s.custom_data["quality"], s.custom_data["camera"]) for s in steps] == [
             ("medium", "near"),
             ("medium", "near"),
             ("high", "far"),
             ("draft", "far"),
         ]
-        metadata = metadata_of(tmp_path, player.episodes[-1])
+        metadata = read_metadata(tmp_path, player.episodes[-1])
         assert metadata["rlds_creator:controller"] == "Pad 1"
 
 
-def test_a_player_who_is_away_is_waited_for(tmp_path: Path) -> None:
+def test_idle_player_pauses_the_play_until_it_expires(tmp_path: Path) -> None:
     clock = Clock()
     with Player(
         tmp_path, clock=clock, mode="async", start={"expiry": {"idle": 30.0, "paused": 900.0}}
     ) as player:
 
         def wait(seconds: float) -> None:
-            """Lets time pass after what was sent, and the worker see it."""
+            """Advances the clock between two messages that the worker answers."""
             player.sync()
             clock.now += seconds
             player.sync()
@@ -256,23 +256,23 @@ def test_a_player_who_is_away_is_waited_for(tmp_path: Path) -> None:
         player.until_state("paused", "idle")
         num_steps = player.frames[-1].step
         wait(100)
-        player.press("Space")  # What is pressed now is not meant for the game.
+        player.press("Space")  # A press in a pause is not meant for the game.
         player.release("Space")
         player.control("resume")
         player.until_state("running")
         frame = player.until_step(num_steps + 1)
-        assert seen(frame)[1] == []
+        assert read_frame(frame)[1] == []
         player.press("ArrowUp")
-        player.control("pause", why="network")  # Nobody hears when it is let go of.
+        player.control("pause", why="network")  # The release of the key is lost.
         player.until_state("paused", "network")
         num_steps = player.frames[-1].step
         player.control("resume")
-        assert seen(player.until_step(num_steps + 1))[1] == []
+        assert read_frame(player.until_step(num_steps + 1))[1] == []
         player.control("pause")
         wait(899)
         assert player.states[-1]["state"] == "paused"
         clock.now += 1
-        with contextlib.suppress(OSError):  # It may be gone already.
+        with contextlib.suppress(OSError):  # The worker may have ended already.
             player.send(op="ping")
         player.drain()
         assert player.states[-1]["state"] == "ended"
@@ -280,23 +280,23 @@ def test_a_player_who_is_away_is_waited_for(tmp_path: Path) -> None:
         episode = player.episodes[-1]
         assert (episode["state"], episode["reason"]) == ("abandoned", "expired")
         check_record(tmp_path, episode, player.frames)
-        gaps = json.loads(metadata_of(tmp_path, episode)["gaps"])
+        gaps = json.loads(read_metadata(tmp_path, episode)["gaps"])
         assert gaps == [[4, 100.0], [num_steps, 0.0]]
         assert episode["seconds"] == 88.0
     assert player.status == 0
 
 
-def test_steps_that_come_late_do_not_slow_the_game_down(tmp_path: Path) -> None:
+def test_late_steps_do_not_slow_the_game_down(tmp_path: Path) -> None:
     clock = Clock()
     with Player(tmp_path, clock=clock, mode="async", fps=8.0) as player:
         player.control("resume")
         player.until_step(1)
         # In sixty-fourths of a second, 8 on average: a step each time.
-        for step, ahead in enumerate((9, 7, 10, 6, 15, 1, 8, 8), 2):
-            clock.now += ahead / 64
+        for step, delay in enumerate((9, 7, 10, 6, 15, 1, 8, 8), 2):
+            clock.now += delay / 64
             player.sync()
             player.until_step(step)
-        clock.now += 1.0  # It hung; missed steps are skipped.
+        clock.now += 1.0  # After a hang, missed steps are skipped.
         player.sync()
         player.until_step(10)
         for _ in range(3):
@@ -313,7 +313,7 @@ def test_steps_that_come_late_do_not_slow_the_game_down(tmp_path: Path) -> None:
         player.until_step(11)
 
 
-def test_what_is_held_goes_on(tmp_path: Path) -> None:
+def test_held_key_repeats_steps(tmp_path: Path) -> None:
     with Player(tmp_path, fps=120.0, options={"repeats": True}) as player:
         player.press("ArrowLeft")
         player.until_step(4)
@@ -325,8 +325,8 @@ def test_what_is_held_goes_on(tmp_path: Path) -> None:
         player.press("Space")
         player.release("Space")
         player.until_step(num_steps + 2)
-        shown = [seen(frame)[1] for frame in player.frames[1:]]
-        assert shown == [["ArrowLeft"]] * num_steps + [["ArrowRight"], ["Space"]]
+        keys = [read_frame(frame)[1] for frame in player.frames[1:]]
+        assert keys == [["ArrowLeft"]] * num_steps + [["ArrowRight"], ["Space"]]
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_a_broken_environment_ends_the_play(
         episode = player.episodes[-1]
         assert (episode["state"], episode["reason"]) == ("failed", "failed")
         assert episode["error"] == error["message"]
-        assert len(steps_of(tmp_path, episode)) == player.frames[-1].step + 1 == 3
+        assert len(read_steps(tmp_path, episode)) == player.frames[-1].step + 1 == 3
     assert player.status == 1
 
 
@@ -370,7 +370,7 @@ def test_a_broken_environment_ends_the_play(
         ({"options": {"picture": "none", "trouble_at": 0}}, "PictureError"),
     ],
 )
-def test_what_cannot_be_played_says_why(
+def test_unplayable_environment_reports_the_error(
     tmp_path: Path, environment: dict[str, Any], message: str
 ) -> None:
     with Player(tmp_path, wait=False, **environment) as player:
@@ -417,14 +417,14 @@ messages = st.one_of(
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=st.lists(messages, max_size=25))
-def test_whatever_is_said_the_play_goes_on(
+def test_no_message_breaks_a_play(
     tmp_path: Path, mode: str, messages: list[dict[str, Any]]
 ) -> None:
     with Player(tmp_path, mode=mode, fps=120.0, max_episode_steps=5) as player:
         for message in messages:
-            with contextlib.suppress(BadRequestError):  # The worker hears what the server lets in.
-                messages = msgspec.to_builtins(decode(json.dumps(message)))
-                player.send(**{"why": "user", **messages})
+            with contextlib.suppress(BadRequestError):  # The server drops invalid messages.
+                decoded = msgspec.to_builtins(decode(json.dumps(message)))
+                player.send(**{"why": "user", **decoded})
         player.sync()
         assert not any(error["fatal"] for error in player.errors)
         player.send(op="stop")
@@ -438,11 +438,11 @@ def test_whatever_is_said_the_play_goes_on(
         assert states[1:-1] in ([], ["ended"])
         assert states[-1] in ("completed", "cancelled", "rejected", "abandoned")
         assert reports[-1]["success"] in (None, True, False)
-        assert len(steps_of(tmp_path, reports[-1])) == reports[-1]["num_steps"] <= 6
+        assert len(read_steps(tmp_path, reports[-1])) == reports[-1]["num_steps"] <= 6
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_who_cannot_record_cannot_play(
+def test_play_ends_if_it_cannot_be_recorded(
     tmp_path: Path, is_full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -465,7 +465,7 @@ def test_who_cannot_record_cannot_play(
     assert player.status == 1
 
 
-def test_actions_that_are_one_of_several_are_recorded_with_their_names() -> None:
+def test_discrete_actions_are_recorded_with_their_names() -> None:
     names = [
         action_names(make(family, {"id": id}))
         for family, id in (("gymnasium", "CartPole-v1"), ("gymnasium", "Pendulum-v1"))
@@ -474,7 +474,7 @@ def test_actions_that_are_one_of_several_are_recorded_with_their_names() -> None
     assert action_names(make("drawn", {"id": "discrete"})) == {}
 
 
-def test_a_server_that_is_gone_leaves_a_whole_log(tmp_path: Path) -> None:
+def test_worker_completes_the_log_if_the_server_is_gone(tmp_path: Path) -> None:
     with Player(tmp_path) as player:
         player.press("ArrowLeft")
         player.until_step(1)
@@ -492,7 +492,7 @@ def test_a_server_that_is_gone_leaves_a_whole_log(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("reward", "shown", "total"),
+    ("reward", "shown_reward", "total"),
     [
         ("none", 0.0, 0.0),
         ("nan", np.nan, 0.0),
@@ -501,10 +501,10 @@ def test_a_server_that_is_gone_leaves_a_whole_log(tmp_path: Path) -> None:
     ],
 )
 def test_rewards_of_all_kinds_are_summed(
-    tmp_path: Path, reward: str, shown: float, total: float
+    tmp_path: Path, reward: str, shown_reward: float, total: float
 ) -> None:
     with Player(tmp_path, options={"reward": reward, "num_steps": 2}) as player:
         player.press("ArrowLeft", "ArrowRight")
         player.until_state("ended", "terminated")
-        np.testing.assert_equal(player.frames[1].reward, shown)
+        np.testing.assert_equal(player.frames[1].reward, shown_reward)
         assert player.episodes[-1]["total_reward"] == total

@@ -1,4 +1,4 @@
-"""Worker processes: what environments do to them, and what is left when they are killed."""
+"""Worker processes: troubles of environments, and recovery after a kill."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import envlogger
 from rlds_creator.worker.recovery import recover_episode
 
 
-def test_environments_print_and_fork_as_they_like(tmp_path: Path) -> None:
+def test_environments_may_print_and_fork(tmp_path: Path) -> None:
     with Worker(tmp_path, options={"trouble": "print fork", "trouble_at": 2}) as worker:
         for step in range(1, 4):
             worker.press("ArrowLeft")
@@ -39,31 +39,31 @@ SEEDS = [1000, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(40
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_was_shown_survives_a_kill(tmp_path: Path, seed: int) -> None:
-    """Kills a worker at some time, and compares what is left with what it has shown."""
-    chance = random.Random(seed)
+def test_shown_steps_survive_a_kill(tmp_path: Path, seed: int) -> None:
+    """Kills a worker at a random time, and compares its log with the shown frames."""
+    rng = random.Random(seed)
     options: dict[str, Any] = {
-        "id": chance.choice(["discrete", "box"]),
-        "size": chance.choice([64, 320]),
+        "id": rng.choice(["discrete", "box"]),
+        "size": rng.choice([64, 320]),
     }
-    options["reward"] = chance.choice(["action", "array"])
-    video = chance.choice([{}, {"camera": "h264"}, {"camera": "lossless"}])
+    options["reward"] = rng.choice(["action", "array"])
+    video = rng.choice([{}, {"camera": "h264"}, {"camera": "lossless"}])
     options["camera"] = [48, 64] if video else []
     with Worker(tmp_path, mode="async", fps=120.0, options=options, video=video) as worker:
         worker.control("resume")
         worker.press("ArrowLeft")
-        end = time.monotonic() + chance.choice([0.05, 0.5, 1.5]) * chance.random()
+        end = time.monotonic() + rng.choice([0.05, 0.5, 1.5]) * rng.random()
         while time.monotonic() < end:
             worker.receive()
         worker.kill()
-    shown = [frame for frame in worker.frames if frame.step]
-    if not shown:
+    frames = [frame for frame in worker.frames if frame.step]
+    if not frames:
         return
     (log,) = tmp_path.iterdir()
     recovered = recover_episode(log)
     assert recovered is not None
-    # It may have recorded one whose picture it could not send any more.
-    assert recovered.num_steps - 1 - shown[-1].step in (0, 1)
+    # The worker may have recorded a step whose picture it could not send any more.
+    assert recovered.num_steps - 1 - frames[-1].step in (0, 1)
     metadata = recovered.metadata
     assert (metadata["agent_id"], metadata["seed"]) == ("agent", 7)
     assert json.loads(metadata["rlds_creator:environment"])["options"] == options
@@ -81,12 +81,12 @@ def test_what_was_shown_survives_a_kill(tmp_path: Path, seed: int) -> None:
         )
     assert recover_episode(log) == recovered
     values = (recovered.total_reward, recovered.started, recovered.ended)
-    assert {type(value) for value in values} == {float}  # That is what databases take.
+    assert {type(value) for value in values} == {float}  # Databases accept no NumPy types.
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["die", "hang"])
-def test_environments_may_end_in_any_way(tmp_path: Path, trouble: str) -> None:
+def test_log_is_recovered_if_an_environment_dies_or_hangs(tmp_path: Path, trouble: str) -> None:
     with Worker(tmp_path, options={"trouble": trouble}) as worker:
         for _ in range(3):
             worker.press("ArrowLeft")
@@ -95,9 +95,9 @@ def test_environments_may_end_in_any_way(tmp_path: Path, trouble: str) -> None:
         if trouble == "hang":
             worker.send(op="ping")
             worker.connection.settimeout(1)
-            with pytest.raises(TimeoutError):  # That is how the server sees it.
+            with pytest.raises(TimeoutError):  # The server sees the same.
                 worker.sync()
-            worker.connection.close()  # The server goes: so does the worker.
+            worker.connection.close()  # The worker ends with the server.
         else:
             worker.drain()
     assert worker.status == {"die": 4, "hang": 1}[trouble]

@@ -15,8 +15,8 @@ ACTIONS = {
     "retry": lambda play, now: play.check_retry(),
 }
 
-# What each action leads to from each state; what is not here is refused.
-LEADS_TO = {
+# The next state for each state and action; other actions are refused.
+NEXT_STATES = {
     State.NEW: {"start": State.READY, "pause": State.NEW},
     State.READY: {"resume": State.RUNNING, "pause": State.READY},
     State.RUNNING: {
@@ -42,7 +42,7 @@ LEADS_TO = {
 
 
 @given(st.lists(st.sampled_from([*ACTIONS, "expire"]), max_size=30))
-def test_what_does_not_fit_the_state_has_no_effect(actions):
+def test_actions_that_a_state_refuses_have_no_effect(actions):
     play = PlayStates(is_async=False, expiry=Expiry(paused=1e6), now=0)
     played = 0
     for now, action in enumerate(actions, 1):
@@ -54,7 +54,7 @@ def test_what_does_not_fit_the_state_has_no_effect(actions):
             if is_alive:
                 assert (play.state, play.why) == (State.CLOSED, "expired")
                 return
-        elif (expected := LEADS_TO[state].get(action)) is None:
+        elif (expected := NEXT_STATES[state].get(action)) is None:
             with pytest.raises(RefusedError, match="episode"):
                 ACTIONS[action](play, now)
             assert (play.state, play.why) == (state, why)
