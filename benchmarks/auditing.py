@@ -118,7 +118,7 @@ def generated() -> dict[str, FaultyDataset]:
     """The datasets of `audited_data`."""
     return {
         name: FaultyDataset(
-            functools.partial(audited_data.planted, name),
+            functools.partial(audited_data.plant_each, name),
             functools.partial(audited_data.make_episodes, name, episodes=60),
         )
         for name in audited_data.DATASETS
@@ -129,7 +129,7 @@ def timed() -> dict[str, FaultyDataset]:
     """Some with the times of rows."""
 
     def clean(name: str, seed: int) -> list[audited_data.Episode]:
-        return audited_data.timed(audited_data.make_episodes(name, seed, 80), seed)
+        return audited_data.with_times(audited_data.make_episodes(name, seed, 80), seed)
 
     kinds = audited_data.TIME_FAULTS
     return {
@@ -156,7 +156,7 @@ def leaks(seeds: Iterable[int]) -> None:
             same, alike = (rng.choice(40, 4, replace=False).reshape(2, 2)).tolist()
             for index in same:
                 test[index] = train[index]
-            for index in alike if name not in near.but else ():
+            for index in alike if name not in near.exceptions else ():
                 test[index] = near.plant(None, train[index:], rng)
             with tempfile.TemporaryDirectory() as folder:
                 for split, episodes in (("train", train), ("test", test)):
@@ -164,7 +164,7 @@ def leaks(seeds: Iterable[int]) -> None:
                 splits = [rlds.sources.open(Path(folder, split)) for split in ("train", "test")]
                 _, report = audit_splits(splits, jobs=1, progress=False)
             named = {it.episode for it in report.findings if it.check == "leak"}
-            alike = alike if name not in near.but else []
+            alike = alike if name not in near.exceptions else []
             distinct = {*range(40)} - {*same, *alike}
             for count, group in zip(counts, (same, alike, distinct)):
                 count += len(named & {*group}), len(group)
@@ -177,7 +177,7 @@ def filmed() -> dict[str, FaultyDataset]:
     """The datasets of `camera_data`, as they are, and as video."""
     return {
         f"{name}{how}": FaultyDataset(
-            functools.partial(camera_data.planted, name),
+            functools.partial(camera_data.plant_each, name),
             functools.partial(camera_data.make_films, name),
             camera_data.FAULTS,
             codec,
@@ -201,7 +201,7 @@ def controlled() -> dict[str, FaultyDataset]:
     """Returns the datasets of dm_control, which are held out."""
     import held_out_data
 
-    return _of_torques(held_out_data.make_episodes, held_out_data.NUMBERS, "walker")
+    return _of_torques(held_out_data.make_episodes, held_out_data.DM_CONTROL, "walker")
 
 
 def games() -> dict[str, FaultyDataset]:
@@ -210,7 +210,7 @@ def games() -> dict[str, FaultyDataset]:
 
     datasets = {}
     kinds = [kind for kind in camera_data.FAULTS if kind != "swapped"]  # There is one camera.
-    for name, (how, codec) in itertools.product(held_out_data.FILMED, _STORED.items()):
+    for name, (how, codec) in itertools.product(held_out_data.GAMES, _STORED.items()):
         make = functools.partial(held_out_data.make_films, name)
         datasets[f"{name}{how}"] = FaultyDataset(
             lambda seed, make=make: camera_data.plant(make(seed), kinds, seed),
@@ -231,12 +231,12 @@ def _of_torques(
       names: The names.
       with_large_steps: That of which dropped rows look like its steps.
     """
-    no_torque = audited_data.FAULTS["sign"].but["gait"]
+    no_torque = audited_data.FAULTS["sign"].exceptions["gait"]
     datasets = {}
     for name in names:
         excluded = {"inert gripper"} | ({"rows dropped"} if name == with_large_steps else set())
         excluded |= {
-            kind for kind, it in audited_data.FAULTS.items() if no_torque in it.but.values()
+            kind for kind, it in audited_data.FAULTS.items() if no_torque in it.exceptions.values()
         }
         kinds = [kind for kind in audited_data.FAULTS if kind not in excluded]
         datasets[name] = FaultyDataset(

@@ -29,7 +29,7 @@ NAMES = {form: fields[0] for form, fields in arm_datasets.FIELDS.items()}
 
 def described(form, directory):
     """The arguments of OpenVLA and Octo for a dataset; recordings get an instruction."""
-    given = arm_datasets.kwargs_of(form, directory)
+    given = arm_datasets.loader_kwargs(form, directory)
     if form == "log":
         given |= {"standardize_fn": with_instruction, "language_key": "language_instruction"}
     return given

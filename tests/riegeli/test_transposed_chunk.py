@@ -23,7 +23,7 @@ from riegeli_internals import (
     parse_options,
     transposed_encoder,
 )
-from transposed_parts import Parts, parts_of
+from transposed_parts import Sections, sections_of
 
 import riegeli
 from riegeli.varints import encode_varints
@@ -173,47 +173,47 @@ def test_damaged_chunks_are_refused(data, message):
         decode(data)
 
 
-SOUND = Parts([3, 8], [0, 2], b"\1", [0], 1, [b"\x16\1"], [2])
+SOUND = Sections([3, 8], [0, 2], b"\1", [0], 1, [b"\x16\1"], [2])
 RECORD = bytes.fromhex("089601")
 
 
 def one_field(tag, values):
-    return Parts([3, tag], [0, 2], b"", [0], 1, [values], [len(values)])
+    return Sections([3, tag], [0, 2], b"", [0], 1, [values], [len(values)])
 
 
 def whole_records(*buffers, transitions=b""):
     sizes = list(map(len, buffers))
-    return Parts([1], [0], b"", [0], 0, buffers, sizes, transitions)
+    return Sections([1], [0], b"", [0], 0, buffers, sizes, transitions)
 
 
 # Whether Google's implementation agrees is tested below.
 REFUSED = {
     "a record kept whole, without buffers": (
-        *(Parts([1], [0], indices=[0]), 1, 0),
+        *(Sections([1], [0], indices=[0]), 1, 0),
         "the buffer of a state is 0, which is too large",
     ),
     "buffers without buckets": (
-        *(Parts([3], [0], buffer_sizes=[0]), 1, 0),
+        *(Sections([3], [0], buffer_sizes=[0]), 1, 0),
         "1 buffers, but no buckets",
     ),
     "buckets without buffers": (
-        *(Parts([3], [0], buckets=[b"", b""]), 1, 0),
+        *(Sections([3], [0], buckets=[b"", b""]), 1, 0),
         "2 buckets, but no buffers",
     ),
     "first bucket empty, first buffer not": (
-        *(SOUND.but(buckets=[b"", b"\x16\1"]), 1, 3),
+        *(SOUND.replace(buckets=[b"", b"\x16\1"]), 1, 3),
         "buffer 0 has 2 bytes, but its bucket 0 more",
     ),
     "buffer in two buckets": (
-        *(SOUND.but(buckets=[b"\x16", b"\1"]), 1, 3),
+        *(SOUND.replace(buckets=[b"\x16", b"\1"]), 1, 3),
         "buffer 0 has 2 bytes, but its bucket 1 more",
     ),
     "bucket with more": (
-        *(SOUND.but(buckets=[b"\x16\1\1"]), 1, 3),
+        *(SOUND.replace(buckets=[b"\x16\1\1"]), 1, 3),
         "the buckets have 3 bytes, the buffers 2",
     ),
     "bucket behind the last buffer": (
-        *(SOUND.but(buckets=[b"\x16\1", b"\1"]), 1, 3),
+        *(SOUND.replace(buckets=[b"\x16\1", b"\1"]), 1, 3),
         "the buckets have 3 bytes, the buffers 2",
     ),
     "fixed32 used up": (one_field(0x0D, b"abc"), 1, 5, "buffer 0 ends before its last value"),
@@ -237,11 +237,11 @@ REFUSED = {
         "buffer 1 has a value of 4294967296 bytes",
     ),
     "something in front of the first record": (
-        *(Parts([3, 8], [1, 0], b"\x0b", first=1, transitions=b"\0\0"), 1, 4),
+        *(Sections([3, 8], [1, 0], b"\x0b", first=1, transitions=b"\0\0"), 1, 4),
         "something is written before the first record",
     ),
     "too few records": (SOUND, 2, 3, "after 1 of 2"),
-    "too many records": (Parts([3], [0], transitions=b"\3"), 4, 0, "more than 4 records"),
+    "too many records": (Sections([3], [0], transitions=b"\3"), 4, 0, "more than 4 records"),
     "records too long": (SOUND, 1, 2, "more than 2 bytes"),
     "records too short": (SOUND, 1, 4, "have 3 bytes, not 4"),
 }
@@ -249,44 +249,44 @@ REFUSED = {
 ACCEPTED = {
     "sound": (SOUND, [RECORD]),
     "bytes of a buffer that are not used": (
-        SOUND.but(buckets=[b"\x16\1\7\7"], buffer_sizes=[4]),
+        SOUND.replace(buckets=[b"\x16\1\7\7"], buffer_sizes=[4]),
         [RECORD],
     ),
-    "empty bucket at the end": (SOUND.but(buckets=[b"\x16\1", b"", b""]), [RECORD]),
+    "empty bucket at the end": (SOUND.replace(buckets=[b"\x16\1", b"", b""]), [RECORD]),
     "empty bucket in the middle": (
-        SOUND.but(buckets=[b"\x16\1", b"", b"\7"], buffer_sizes=[2, 1]),
+        SOUND.replace(buckets=[b"\x16\1", b"", b"\7"], buffer_sizes=[2, 1]),
         [RECORD],
     ),
-    "empty bucket alone": (Parts([3], [0], buckets=[b""]), [b""]),
-    "empty buffer at the begin": (SOUND.but(buffer_sizes=[0, 2], indices=[1]), [RECORD]),
+    "empty bucket alone": (Sections([3], [0], buckets=[b""]), [b""]),
+    "empty buffer at the begin": (SOUND.replace(buffer_sizes=[0, 2], indices=[1]), [RECORD]),
     "empty buffer in an empty bucket": (
-        SOUND.but(buckets=[b"", b"\x16\1"], buffer_sizes=[0, 2], indices=[1]),
+        SOUND.replace(buckets=[b"", b"\x16\1"], buffer_sizes=[0, 2], indices=[1]),
         [RECORD],
     ),
-    "empty buffers at the end": (SOUND.but(buffer_sizes=[2, 0, 0]), [RECORD]),
-    "begin of a group that has no end": (Parts([3, 0x0B], [0, 2], first=1), [b"\x0b"]),
-    "end of a group that has no begin": (Parts([3, 0x0C], [0, 2], first=1), [b"\x0c"]),
+    "empty buffers at the end": (SOUND.replace(buffer_sizes=[2, 0, 0]), [RECORD]),
+    "begin of a group that has no end": (Sections([3, 0x0B], [0, 2], first=1), [b"\x0b"]),
+    "end of a group that has no begin": (Sections([3, 0x0C], [0, 2], first=1), [b"\x0c"]),
     "high bits in the buffer of a varint": (
-        SOUND.but(buckets=[b"\x96\x81"]),
+        SOUND.replace(buckets=[b"\x96\x81"]),
         [bytes.fromhex("089681")],
     ),
     "moves that do nothing": (
-        Parts(
+        Sections(
             *([0, 8, 0, 3], [0, 2, 2, 3], b"\1", [0], 0, [b"\x16\1"], [2]),
             transitions=b"\3\0\4\0\3\4",
         ),
         [RECORD],
     ),
     "one buffer for records kept whole and for their lengths": (whole_records(b"\2ab"), [b"ab"]),
-    "repeats behind the last transition": (Parts([3], [0], transitions=b"\3"), [b""] * 5),
+    "repeats behind the last transition": (Sections([3], [0], transitions=b"\3"), [b""] * 5),
 }
 
 
 @pytest.mark.parametrize("algorithm", CompressionType, ids=lambda algorithm: algorithm.name)
 @pytest.mark.parametrize("case", REFUSED)
 def test_malformed_chunks_are_refused(case, algorithm):
-    raw_chunk, num_records, size, message = REFUSED[case]
-    chunk = raw_chunk.chunk(num_records, size, Compressor(algorithm, 1))
+    sections, num_records, size, message = REFUSED[case]
+    chunk = sections.chunk(num_records, size, Compressor(algorithm, 1))
     with pytest.raises(riegeli.InvalidArgumentError, match=message):
         decode_transposed_chunk(chunk, num_records)
 
@@ -294,8 +294,8 @@ def test_malformed_chunks_are_refused(case, algorithm):
 @pytest.mark.parametrize("algorithm", CompressionType, ids=lambda algorithm: algorithm.name)
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_unusual_chunks_are_accepted(case, algorithm):
-    raw_chunk, expected = ACCEPTED[case]
-    chunk = raw_chunk.chunk(len(expected), sum(map(len, expected)), Compressor(algorithm, 1))
+    sections, expected = ACCEPTED[case]
+    chunk = sections.chunk(len(expected), sum(map(len, expected)), Compressor(algorithm, 1))
     assert decode_transposed_chunk(chunk, len(expected)) == expected
 
 
@@ -325,13 +325,13 @@ def test_google_refuses_and_accepts_the_same(case, tmp_path):
     module = pytest.importorskip("array_record.python.array_record_module")
     path = tmp_path / "file"
     if case in REFUSED:
-        raw_chunk, num_records, size, _ = REFUSED[case]
-        path.write_bytes(as_array_record(raw_chunk.chunk(num_records, size)))
+        sections, num_records, size, _ = REFUSED[case]
+        path.write_bytes(as_array_record(sections.chunk(num_records, size)))
         with pytest.raises(RuntimeError):
             module.ArrayRecordReader(str(path)).read([*range(num_records)])
     else:
-        raw_chunk, expected = ACCEPTED[case]
-        path.write_bytes(as_array_record(raw_chunk.chunk(len(expected), sum(map(len, expected)))))
+        sections, expected = ACCEPTED[case]
+        path.write_bytes(as_array_record(sections.chunk(len(expected), sum(map(len, expected)))))
         assert module.ArrayRecordReader(str(path)).read([*range(len(expected))]) == expected
 
 
@@ -347,49 +347,49 @@ def test_a_header_that_ends_early_is_refused():
 def test_stored_buckets_must_have_the_sizes_of_the_header():
     for sizes in ([1], [3], [2, 1], [2**64 - 1]):
         with pytest.raises(riegeli.InvalidArgumentError):
-            SOUND.but(bucket_sizes=sizes).read(1, 3)
+            SOUND.replace(bucket_sizes=sizes).read(1, 3)
 
 
 LIMITS = "riegeli._format.transposed_chunk."
 
 
 @pytest.mark.parametrize(
-    ("raw_chunk", "limit", "value", "message"),
+    ("sections", "limit", "value", "message"),
     [
         (SOUND, "MAX_HEADER_SIZE", 11, "12 bytes of header, more than the limit 11"),
         (SOUND, "MAX_STATES", 1, "2 states, more than the limit 1"),
         (
-            SOUND.but(buffer_sizes=[2, 0, 0]),
+            SOUND.replace(buffer_sizes=[2, 0, 0]),
             *("MAX_BUFFERS", 2, "3 buffers or buckets, more than the limit 2"),
         ),
         (
-            SOUND.but(buckets=[b"\x16\1", b"", b""]),
+            SOUND.replace(buckets=[b"\x16\1", b"", b""]),
             *("MAX_BUFFERS", 2, "3 buffers or buckets, more than the limit 2"),
         ),
         (
-            SOUND.but(transitions=b"\0\0"),
+            SOUND.replace(transitions=b"\0\0"),
             *("MAX_TRANSITIONS", 1, "2 transitions, more than the limit 1"),
         ),
     ],
 )
-def test_chunks_beyond_a_limit_are_refused(monkeypatch, raw_chunk, limit, value, message):
+def test_chunks_beyond_a_limit_are_refused(monkeypatch, sections, limit, value, message):
     monkeypatch.setattr(LIMITS + limit, value)
     with pytest.raises(riegeli.ResourceExhaustedError, match=message):
-        raw_chunk.read(1, 3)
+        sections.read(1, 3)
 
 
 @pytest.mark.parametrize("options", ["zstd", "brotli", "snappy"])
 def test_all_buckets_together_cannot_decompress_to_more_than_the_limit(monkeypatch, options):
     buckets = [b"\x0a" + b"a" * 99] * 10
-    raw_chunk = one_field(0x0A, b"").but(buckets=buckets, buffer_sizes=[100] * 10)
+    sections = one_field(0x0A, b"").replace(buckets=buckets, buffer_sizes=[100] * 10)
     compressor = parse_options(options).compressor
-    chunk = raw_chunk.chunk(1, 12, compressor)
+    chunk = sections.chunk(1, 12, compressor)
     assert decode_transposed_chunk(chunk, 1) == [b"\x0a\x0a" + b"a" * 10]
     monkeypatch.setattr(LIMITS + "MAX_DECOMPRESSED_SIZE", 999)
     with pytest.raises(riegeli.ResourceExhaustedError, match="1000 bytes of buffers, more than"):
         decode_transposed_chunk(chunk, 1)
     # Buckets that are not compressed take no more memory.
-    assert raw_chunk.read(1, 12) == [b"\x0a\x0a" + b"a" * 10]
+    assert sections.read(1, 12) == [b"\x0a\x0a" + b"a" * 10]
 
 
 def test_nothing_is_decompressed_before_all_sizes_are_checked(monkeypatch):
@@ -399,8 +399,8 @@ def test_nothing_is_decompressed_before_all_sizes_are_checked(monkeypatch):
         decompressed.append(bytes(buffer))
         return compression.decompress(compression_type, buffer, max_size)
 
-    raw_chunk = SOUND.but(buckets=[b"\x16\1", bytes(1000)], buffer_sizes=[2, 1])
-    chunk = raw_chunk.chunk(1, 3, Compressor(CompressionType.ZSTD))
+    sections = SOUND.replace(buckets=[b"\x16\1", bytes(1000)], buffer_sizes=[2, 1])
+    chunk = sections.chunk(1, 3, Compressor(CompressionType.ZSTD))
     monkeypatch.setattr(LIMITS + "decompress", decompress)
     with pytest.raises(riegeli.InvalidArgumentError, match="have 1002 bytes, the buffers 3"):
         decode_transposed_chunk(chunk, 1)
@@ -408,11 +408,11 @@ def test_nothing_is_decompressed_before_all_sizes_are_checked(monkeypatch):
 
 
 def test_more_transitions_than_the_records_need_are_refused():
-    raw_chunk = Parts([0, 3], [0, 0], transitions=b"\0" * 4096 + b"\4")
-    assert raw_chunk.read(1, 0) == [b""]
-    raw_chunk = raw_chunk.but(transitions=b"\0" * 5000 + b"\4")
+    sections = Sections([0, 3], [0, 0], transitions=b"\0" * 4096 + b"\4")
+    assert sections.read(1, 0) == [b""]
+    sections = sections.replace(transitions=b"\0" * 5000 + b"\4")
     with pytest.raises(riegeli.InvalidArgumentError, match="5001 transitions are too many for 1 "):
-        raw_chunk.read(1, 0)
+        sections.read(1, 0)
 
 
 def test_records_beyond_their_declared_number_are_refused():
@@ -423,7 +423,7 @@ def test_records_beyond_their_declared_number_are_refused():
 def test_submessages_are_nested_to_a_limit():
     # All ends of submessages, all begins, and the begin of the record.
     def nested(depth):
-        return Parts(
+        return Sections(
             *([14, 2, 3], [0, 1, 2], b"", [], 0),
             transitions=b"\0" * (depth - 1) + b"\4" + b"\0" * (depth - 1) + b"\4",
         )
@@ -438,20 +438,20 @@ def test_submessages_are_nested_to_a_limit():
         nested(MAX_NESTING + 1).read(1, len(record) + 4)
 
 
-def read_records(raw_chunk):
+def read_records(sections):
     """Reads the records of a chunk of unknown size."""
     with pytest.raises(riegeli.InvalidArgumentError) as error:
-        raw_chunk.read(1, 1 << 20)
-    return raw_chunk.read(1, int(re.search(r"have (\d+) bytes", str(error.value))[1]))
+        sections.read(1, 1 << 20)
+    return sections.read(1, int(re.search(r"have (\d+) bytes", str(error.value))[1]))
 
 
 def test_skipped_fields_count_as_progress(monkeypatch):
     monkeypatch.setattr("riegeli._pure.machine._MIN_STEP_LIMIT", 0)
     # Hundreds of states follow each other without a transition, and write nothing.
     record = b"".join(field(n, 0, b"\7") for n in range(1, 200))
-    raw_chunk = parts_of([record] * 100)
-    assert len(raw_chunk.transitions) < 100
-    chunk = raw_chunk.chunk(100, 100 * len(record))
+    sections = sections_of([record] * 100)
+    assert len(sections.transitions) < 100
+    chunk = sections.chunk(100, 100 * len(record))
     assert decode_transposed_chunk(chunk, 100, {1: True}) == [b"\x08\7"] * 100
     assert decode_transposed_chunk(chunk, 100, {}) == [b""] * 100
 

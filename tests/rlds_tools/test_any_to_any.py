@@ -55,7 +55,7 @@ def run(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGED_FILES)
 def test_errors_name_damaged_episodes_and_skip_damaged_leaves_them_out(name, run, tmp_path):
-    path = hostile_sources.written(name, tmp_path / "raw")
+    path = hostile_sources.write_raw(name, tmp_path / "raw")
     length = len(rlds.sources.open(path))
     damage(tmp_path / "raw", DAMAGED_FILES[name])
     (folder := tmp_path / "made").mkdir()

@@ -1,7 +1,7 @@
-"""Trajectories whose actions have known conventions: what `rlds.auditing.meaning` is measured on.
+"""Trajectories with actions of all conventions, to measure `rlds.auditing.meaning` on.
 
-An arm follows smooth reaches with pauses. How it answers (a part of each command, some rows later),
-how noisy states and actions are, and how rows are put together varies with the seed.
+An arm follows smooth reaches with pauses. The seed draws its response (a share of each command,
+some rows later), the noise of states and actions, and the order of state and action in a row.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Truth:
     """The true meaning of an element of an action.
 
     Attributes:
-      kinds: The answers that are right; those of which "unknown" is one cannot be known.
-      states: The elements of the state that are right.
-      scale: The commanded scale; None if any is right.
+      kinds: The right answers; with "unknown" among them, the data do not tell the meaning.
+      states: The right elements of the state.
+      scale: The commanded scale; None if every scale is right.
     """
 
     kinds: tuple[str, ...]
@@ -67,23 +67,23 @@ class _World:
     def reaches(self, rows: int, width: int, size: float = 1.0) -> np.ndarray:
         """Smooth targets from one point to the next, with pauses: `[rows, width]`."""
         rng = self.rng
-        points, at = [rng.uniform(-size, size, width)], 0
+        points, row = [rng.uniform(-size, size, width)], 0
         out = np.empty((rows, width))
-        while at < rows:
+        while row < rows:
             aim = rng.uniform(-size, size, width)
             length = int(rng.integers(8, 22))
-            part = np.linspace(0, 1, length)[:, None]
-            smooth = 10 * part**3 - 15 * part**4 + 6 * part**5
+            phase = np.linspace(0, 1, length)[:, None]
+            smooth = 10 * phase**3 - 15 * phase**4 + 6 * phase**5
             piece = points[-1] + (aim - points[-1]) * smooth
             pause = np.repeat(piece[-1:], int(rng.integers(0, 6)), axis=0)
-            piece = np.concatenate([piece, pause])[: rows - at]
-            out[at : at + len(piece)] = piece
-            at += len(piece)
+            piece = np.concatenate([piece, pause])[: rows - row]
+            out[row : row + len(piece)] = piece
+            row += len(piece)
             points.append(aim)
         return out
 
     def follow(self, targets: np.ndarray) -> np.ndarray:
-        """The positions of an arm that is told where to be in each row: one more row."""
+        """The positions of an arm with a target in each row: one row more than targets."""
         position = np.empty((len(targets) + 1, targets.shape[1]))
         position[0] = targets[0]
         for row in range(len(targets)):
@@ -92,13 +92,13 @@ class _World:
         return position
 
     def move(self, start: np.ndarray, changes: np.ndarray) -> np.ndarray:
-        """The positions of an arm that is told by how much to move in each row: one more row."""
+        """The positions of an arm with a change in each row: one row more than changes."""
         done = np.zeros_like(changes)
         done[self.delay :] = changes[: len(changes) - self.delay]
         return np.concatenate([start[None], start + np.cumsum(self.tracking * done, axis=0)])
 
     def commanded_changes(self, targets: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Changes that bring an arm to targets, and its positions: it corrects what is missing."""
+        """Changes that bring an arm to targets, and its positions; each corrects the last error."""
         position = np.empty((len(targets) + 1, targets.shape[1]))
         position[0] = targets[0]
         changes = np.zeros_like(targets)
@@ -109,7 +109,7 @@ class _World:
         return changes, position
 
     def rows(self, actions: np.ndarray, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of actions, and of states of which there is one more."""
+        """Rows of actions and states, with noise; `states` has one row more than `actions`."""
         rng = self.rng
         spread = actions.std(0)
         actions = actions + self.action_noise * spread * rng.normal(size=actions.shape)
@@ -126,11 +126,11 @@ class _World:
         """Commands of 0 and 1, and the width that follows: `[rows]` and `[rows + 1]`."""
         rng = self.rng
         command = np.zeros(rows)
-        at, value = 0, float(rng.integers(0, 2))
-        while at < rows:
+        begin, value = 0, float(rng.integers(0, 2))
+        while begin < rows:
             length = int(rng.integers(8, 20))
-            command[at : at + length] = value
-            at, value = at + length, 1 - value
+            command[begin : begin + length] = value
+            begin, value = begin + length, 1 - value
         width = np.empty(rows + 1)
         width[0] = command[0]
         for row in range(rows):
@@ -138,36 +138,36 @@ class _World:
         return command, 0.08 * width
 
 
-def _episodes(world: _World, make: Callable[[int], tuple[np.ndarray, np.ndarray]], number: int):
-    return [world.rows(*make(int(world.rng.integers(40, 90)))) for _ in range(number)]
+def _episodes(world: _World, make: Callable[[int], tuple[np.ndarray, np.ndarray]], count: int):
+    return [world.rows(*make(int(world.rng.integers(40, 90)))) for _ in range(count)]
 
 
 def _joints(width: int, form: Callable[[np.ndarray], np.ndarray], scale: float, kind: str):
-    def convention(world: _World, number: int) -> Case:
+    def convention(world: _World, count: int) -> Case:
         def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
             targets = world.reaches(rows, width)
             return form(targets), world.follow(targets)
 
         truths = [Truth((kind,), (element,), scale) for element in range(width)]
-        return Case("", _episodes(world, make, number), truths)
+        return Case("", _episodes(world, make, count), truths)
 
     return convention
 
 
 def _deltas(width: int, factor: float, limit: float = 1.0, size: float = 1.0):
-    def convention(world: _World, number: int) -> Case:
+    def convention(world: _World, count: int) -> Case:
         def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
             changes, position = world.commanded_changes(world.reaches(rows, width, size), limit)
             return changes * factor, position
 
         truths = [Truth(("delta",), (element,), factor) for element in range(width)]
-        return Case("", _episodes(world, make, number), truths)
+        return Case("", _episodes(world, make, count), truths)
 
     return convention
 
 
 def _velocities(with_rates: bool):
-    def convention(world: _World, number: int) -> Case:
+    def convention(world: _World, count: int) -> Case:
         width = 6
 
         def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -184,7 +184,7 @@ def _velocities(with_rates: bool):
             else Truth(("delta",), (it,))
             for it in range(width)
         ]
-        return Case("", _episodes(world, make, number), truths)
+        return Case("", _episodes(world, make, count), truths)
 
     return convention
 
@@ -202,9 +202,9 @@ def _quaternion(vector: np.ndarray) -> np.ndarray:
     return np.concatenate([np.cos(angle / 2), axis * np.sin(angle / 2)], axis=-1)
 
 
-def _times(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    a, b, c, d = np.moveaxis(one, -1, 0)
-    e, f, g, h = np.moveaxis(other, -1, 0)
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    a, b, c, d = np.moveaxis(left, -1, 0)
+    e, f, g, h = np.moveaxis(right, -1, 0)
     return np.stack(
         [
             a * e - b * f - c * g - d * h,
@@ -219,31 +219,31 @@ def _times(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def _poses(order: str, frame: str):
     """Deltas of a position, and rotation vectors; the state has a quaternion."""
 
-    def convention(world: _World, number: int) -> Case:
+    def convention(world: _World, count: int) -> Case:
         def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
             changes, position = world.commanded_changes(world.reaches(rows, 3, 0.3), 0.05)
             turns, _ = world.commanded_changes(world.reaches(rows, 3, 0.8), 0.15)
             delayed_turns = np.zeros_like(turns)
             delayed_turns[world.delay :] = turns[: rows - world.delay]
-            now = _quaternion(world.rng.normal(size=3))
-            every = [now]
+            rotation = _quaternion(world.rng.normal(size=3))
+            rotations = [rotation]
             for turn in world.tracking * delayed_turns:
                 step = _quaternion(turn)
-                now = _times(step, now) if frame == "base" else _times(now, step)
-                every.append(now)
-            four = np.array(every)
+                rotation = _product(step, rotation) if frame == "base" else _product(rotation, step)
+                rotations.append(rotation)
+            quaternions = np.array(rotations)
             if order == "xyzw":
-                four = four[:, [1, 2, 3, 0]]
-            return np.concatenate([changes, turns], 1), np.concatenate([position, four], 1)
+                quaternions = quaternions[:, [1, 2, 3, 0]]
+            return np.concatenate([changes, turns], 1), np.concatenate([position, quaternions], 1)
 
         truths = [Truth(("delta",), (it,), 1.0) for it in range(3)]
         truths += [Truth(("delta",), (3, 4, 5, 6), 1.0)] * 3
-        return Case("", _episodes(world, make, number), truths)
+        return Case("", _episodes(world, make, count), truths)
 
     return convention
 
 
-def _absolute_quaternion(world: _World, number: int) -> Case:
+def _absolute_quaternion(world: _World, count: int) -> Case:
     def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
         targets = world.reaches(rows, 3, 0.4)
         turned = _quaternion(world.reaches(rows, 3, 0.8))
@@ -253,30 +253,30 @@ def _absolute_quaternion(world: _World, number: int) -> Case:
         )
 
     return Case(
-        "", _episodes(world, make, number), [Truth(("absolute",), (it,), 1.0) for it in range(7)]
+        "", _episodes(world, make, count), [Truth(("absolute",), (it,), 1.0) for it in range(7)]
     )
 
 
-def _waypoints(world: _World, number: int) -> Case:
+def _waypoints(world: _World, count: int) -> Case:
     def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
         targets = world.reaches(rows + 4, 6)
         return targets[4:], world.follow(targets)[: rows + 1]
 
     return Case(
-        "", _episodes(world, make, number), [Truth(("absolute",), (it,), 1.0) for it in range(6)]
+        "", _episodes(world, make, count), [Truth(("absolute",), (it,), 1.0) for it in range(6)]
     )
 
 
-def _bimanual(world: _World, number: int) -> Case:
+def _bimanual(world: _World, count: int) -> Case:
     def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
         targets = world.reaches(rows, 12)
         return targets, world.follow(targets)[:, :6]
 
     truths = [Truth(("absolute",), (it,), 1.0) for it in range(6)] + [UNKNOWN] * 6
-    return Case("", _episodes(world, make, number), truths)
+    return Case("", _episodes(world, make, count), truths)
 
 
-def _without_what_moves(world: _World, number: int) -> Case:
+def _hand_of_moved_joints(world: _World, count: int) -> Case:
     def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
         targets = world.reaches(rows, 6)
         arm = world.follow(targets)
@@ -284,11 +284,11 @@ def _without_what_moves(world: _World, number: int) -> Case:
         hand = np.stack([np.cos(angles).sum(1), np.sin(angles).sum(1)], 1)
         return targets, hand
 
-    return Case("", _episodes(world, make, number), [UNKNOWN] * 6)
+    return Case("", _episodes(world, make, count), [UNKNOWN] * 6)
 
 
 def _torques(damping: float):
-    def convention(world: _World, number: int) -> Case:
+    def convention(world: _World, count: int) -> Case:
         width, dt = 4, 0.05
         truth = Truth(("force", "unknown"))
         if damping > 20:
@@ -305,40 +305,40 @@ def _torques(damping: float):
                     speed = speed + dt / 10 * (torque - damping * speed)
                     position = position + dt / 10 * speed
                 states.append(np.concatenate([position, speed]))
-            seen = np.array(states)
-            return np.array(torques), seen if world.rate > 10 else seen[:, :width]
+            observed = np.array(states)
+            return np.array(torques), observed if world.rate > 10 else observed[:, :width]
 
-        return Case("", _episodes(world, make, number), [truth] * width)
+        return Case("", _episodes(world, make, count), [truth] * width)
 
     return convention
 
 
-def _random(world: _World, number: int) -> Case:
+def _random(world: _World, count: int) -> Case:
     def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
         return world.rng.uniform(-1, 1, (rows, 4)), world.reaches(rows + 1, 5)
 
-    return Case("", _episodes(world, make, number), [UNKNOWN] * 4)
+    return Case("", _episodes(world, make, count), [UNKNOWN] * 4)
 
 
-def _unrelated(world: _World, number: int) -> Case:
+def _unrelated(world: _World, count: int) -> Case:
     def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
         return world.reaches(rows, 4), world.reaches(rows + 1, 5)
 
-    return Case("", _episodes(world, make, number), [UNKNOWN] * 4)
+    return Case("", _episodes(world, make, count), [UNKNOWN] * 4)
 
 
-def _goals(world: _World, number: int) -> Case:
+def _goals(world: _World, count: int) -> Case:
     def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
         goal = world.rng.uniform(-1, 1, 3)
         return np.repeat(goal[None], rows, 0), world.reaches(rows + 1, 3)
 
-    return Case("", _episodes(world, make, number), [UNKNOWN] * 3)
+    return Case("", _episodes(world, make, count), [UNKNOWN] * 3)
 
 
 def _grippers(form: str):
-    """Joint targets and a gripper, coded in a way."""
+    """Joint targets and a gripper with a code."""
 
-    def convention(world: _World, number: int) -> Case:
+    def convention(world: _World, count: int) -> Case:
         def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
             targets = world.reaches(rows, 3)
             command, width = world.gripper(rows)
@@ -360,7 +360,7 @@ def _grippers(form: str):
                 (3,),
             )
         )
-        case = Case("", _episodes(world, make, number), truths)
+        case = Case("", _episodes(world, make, count), truths)
         # Codes have no noise.
         for actions, _ in case.episodes:
             values = actions[:, 3]
@@ -371,8 +371,8 @@ def _grippers(form: str):
     return convention
 
 
-def _with_flag(world: _World, number: int) -> Case:
-    case = _deltas(3, 1.0, 0.1, 0.4)(world, number)
+def _with_flag(world: _World, count: int) -> Case:
+    case = _deltas(3, 1.0, 0.1, 0.4)(world, count)
     episodes = []
     for actions, states in case.episodes:
         flag = np.zeros((len(actions), 1))
@@ -381,13 +381,13 @@ def _with_flag(world: _World, number: int) -> Case:
     return Case("", episodes, [*case.truths, UNKNOWN])
 
 
-def _base_and_arm(world: _World, number: int) -> Case:
+def _base_and_arm(world: _World, count: int) -> Case:
     def make(rows: int) -> tuple[np.ndarray, np.ndarray]:
         targets = world.reaches(rows, 4)
         return np.concatenate([targets, world.reaches(rows, 2)], 1), world.follow(targets)
 
     truths = [Truth(("absolute",), (it,), 1.0) for it in range(4)] + [UNKNOWN] * 2
-    return Case("", _episodes(world, make, number), truths)
+    return Case("", _episodes(world, make, count), truths)
 
 
 CONVENTIONS: dict[str, Callable[[_World, int], Case]] = {
@@ -409,7 +409,7 @@ CONVENTIONS: dict[str, Callable[[_World, int], Case]] = {
     "turns in the hand, x y z w": _poses("xyzw", "body"),
     "turns in the hand, w x y z": _poses("wxyz", "body"),
     "two arms, one measured": _bimanual,
-    "joints, hand measured": _without_what_moves,
+    "joints, hand measured": _hand_of_moved_joints,
     "torques": _torques(0.5),
     "torques, damped": _torques(5.0),
     "torques, overdamped": _torques(40.0),
@@ -437,7 +437,7 @@ def make_case(name: str, seed: int, *, noise: str = "usual", episodes: int = 20)
 
 
 def is_right(truth: Truth, relation) -> bool:
-    """Whether an answer is right; an unknown one is if nothing can be known."""
+    """Whether an answer is right, which "unknown" is if the data do not tell the meaning."""
     if relation.kind not in truth.kinds:
         return False
     if relation.kind in ("unknown", "binary", "constant"):

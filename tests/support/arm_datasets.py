@@ -1,4 +1,4 @@
-"""A dataset of an arm in three formats, and what the loaders of policies are told about each."""
+"""A dataset of an arm in three formats, and the arguments of policy loaders for each."""
 
 import shutil
 
@@ -37,17 +37,17 @@ class Arm(dm_env.Environment):
         return {"image": image, "state": self.rng.normal(5.0, size=3)}
 
     def reset(self):
-        self.left = self.length
+        self.num_left = self.length
         return dm_env.restart(self.observation())
 
     def step(self, action):
-        self.left -= 1
-        make = dm_env.transition if self.left else dm_env.termination
+        self.num_left -= 1
+        make = dm_env.transition if self.num_left else dm_env.termination
         return make(reward=0.5, observation=self.observation())
 
 
 def write_all(directory):
-    """Writes the dataset in all three formats; returns the folder that has them."""
+    """Writes the dataset in all three formats; returns the folder of the datasets."""
     shutil.copytree(policies.GOLDEN, directory)
     raw_lerobot.write_v3(directory / "arm_lerobot")
     rng = np.random.default_rng(0)
@@ -60,9 +60,9 @@ def write_all(directory):
     return directory
 
 
-def kwargs_of(form, directory):
+def loader_kwargs(format, directory):
     """The arguments of `make_dataset_from_rlds` of Octo and OpenVLA, without the state."""
-    name, camera, _, language = FIELDS[form]
-    given = {"name": name, "data_dir": str(directory)}
-    given["image_obs_keys"] = {"primary": camera, "wrist": None}
-    return given if language is None else {**given, "language_key": language}
+    name, camera, _, language = FIELDS[format]
+    kwargs = {"name": name, "data_dir": str(directory)}
+    kwargs["image_obs_keys"] = {"primary": camera, "wrist": None}
+    return kwargs if language is None else {**kwargs, "language_key": language}

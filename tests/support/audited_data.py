@@ -1,6 +1,6 @@
 """Clean datasets of different character, and faults planted in their episodes.
 
-What `rlds.auditing` finds, and what it says of clean episodes, is measured on these.
+They measure the detected faults and the false alarms of `rlds.auditing`.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ class Episode:
         return len(self.state)
 
     def cut(self, rows: object) -> Episode:
-        """The episode of some rows."""
+        """Returns the episode with the selected rows only."""
         return dataclasses.replace(self, state=self.state[rows], action=self.action[rows])
 
     def changed(self, **columns: np.ndarray) -> Episode:
-        """The episode with other columns."""
+        """Returns the episode with replaced columns."""
         return dataclasses.replace(self, **columns)
 
 
 def write(folder: Path, episodes: Sequence[Episode]) -> None:
     """Writes episodes to a file each."""
     folder.mkdir(exist_ok=True)
-    for number, each in enumerate(episodes):
+    for index, each in enumerate(episodes):
         arrays = {"observation/state": each.state, "action": each.action}
         arrays |= {} if each.time is None else {"timestamp": each.time}
         task = np.array(each.task)
-        np.savez(folder / f"{number:04}.npz", **arrays, language_instruction=task)
+        np.savez(folder / f"{index:04}.npz", **arrays, language_instruction=task)
 
 
 # --- Clean data ----------------------------------------------------------------------------------
@@ -55,19 +55,19 @@ def write(folder: Path, episodes: Sequence[Episode]) -> None:
 
 def _smooth(length: int) -> np.ndarray:
     """From 0 to 1 with the least jerk."""
-    part = np.linspace(0, 1, length)[:, None]
-    return 10 * part**3 - 15 * part**4 + 6 * part**5
+    phase = np.linspace(0, 1, length)[:, None]
+    return 10 * phase**3 - 15 * phase**4 + 6 * phase**5
 
 
 def _reaches(
     rng: np.random.Generator, width: int, moves: int, pause: tuple[int, int]
 ) -> np.ndarray:
-    at, pieces = rng.uniform(-1, 1, width), []
+    position, pieces = rng.uniform(-1, 1, width), []
     for _ in range(moves):
         aim = rng.uniform(-1, 1, width)
-        pieces.append(at + (aim - at) * _smooth(int(rng.integers(12, 28))))
+        pieces.append(position + (aim - position) * _smooth(int(rng.integers(12, 28))))
         pieces.append(np.repeat(aim[None], rng.integers(*pause), axis=0))
-        at = aim
+        position = aim
     return np.concatenate(pieces)
 
 
@@ -97,8 +97,8 @@ def _arm(rng: np.random.Generator) -> Episode:
     command, width = _grips(rng, len(targets))
     state = np.hstack([_follow(targets, 0.7), width])
     noise = 0.003 * state.std(0) * rng.normal(size=state.shape)
-    seen = targets + 0.01 * rng.normal(size=targets.shape)
-    return Episode(state + noise, np.hstack([seen, command]), str(rng.choice(["pick", "place"])))
+    noisy = targets + 0.01 * rng.normal(size=targets.shape)
+    return Episode(state + noise, np.hstack([noisy, command]), str(rng.choice(["pick", "place"])))
 
 
 def _teleoperation(rng: np.random.Generator) -> Episode:
@@ -131,14 +131,14 @@ def _gait(rng: np.random.Generator) -> Episode:
 
 def _noisy_expert(rng: np.random.Generator) -> Episode:
     """Changes of a hand with much noise, cut at their limits."""
-    state, action, at = [], [], rng.uniform(-1, 1, 3)
+    state, action, position = [], [], rng.uniform(-1, 1, 3)
     for _ in range(int(rng.integers(2, 5))):
         aim = rng.uniform(-1, 1, 3)
-        while np.linalg.norm(aim - at) > 0.08:
-            push = np.clip(1.5 * (aim - at) / 0.4 + 0.4 * rng.normal(size=3), -1, 1)
-            state.append(at + 0.001 * rng.normal(size=3))
+        while np.linalg.norm(aim - position) > 0.08:
+            push = np.clip(1.5 * (aim - position) / 0.4 + 0.4 * rng.normal(size=3), -1, 1)
+            state.append(position + 0.001 * rng.normal(size=3))
             action.append(push)
-            at = at + 0.05 * push
+            position = position + 0.05 * push
     rows, (command, width) = len(state), _grips(rng, len(state))
     assert rows
     return Episode(np.hstack([state, width]), np.hstack([action, command]))
@@ -149,22 +149,22 @@ def _buttons(rng: np.random.Generator) -> Episode:
     rows = int(rng.integers(120, 400))
     moves = np.array([[0, 0], [0, 1], [1, 0], [-1, 0], [0, -1], [0, 0]])
     button = np.repeat(rng.integers(0, 6, rows // 4 + 1), 4)[:rows]
-    at, score, state = np.array([20.0, 20.0]), 0, []
+    position, score, state = np.array([20.0, 20.0]), 0, []
     for row in range(rows):
-        state.append([*at, score, (row // 8) % 4])
-        at = np.clip(at + moves[button[row]], 0, 40)
+        state.append([*position, score, (row // 8) % 4])
+        position = np.clip(position + moves[button[row]], 0, 40)
         score += int(rng.random() < 0.05)
     return Episode(np.array(state, float), button[:, None].astype(float))
 
 
 def _table(rng: np.random.Generator) -> Episode:
     """A walk on a grid of 8 x 8 to a corner."""
-    moves, at = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]]), rng.integers(0, 8, 2)
+    moves, position = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]]), rng.integers(0, 8, 2)
     state, action = [], []
-    while at.sum() < 14:
-        state.append(at)
+    while position.sum() < 14:
+        state.append(position)
         action.append(rng.choice(4, p=[0.4, 0.4, 0.1, 0.1]))
-        at = np.clip(at + moves[action[-1]], 0, 7)
+        position = np.clip(position + moves[action[-1]], 0, 7)
     if len(state) < 6:
         return _table(rng)
     return Episode(np.array(state, float), np.array(action, float)[:, None])
@@ -174,8 +174,8 @@ def _base(rng: np.random.Generator) -> Episode:
     """Velocities of a base; its heading wraps."""
     rows = int(rng.integers(80, 200))
     knots = rng.normal(size=(rows // 10 + 3, 2)) * [0.25, 0.3] + [0.4, 0]
-    at = np.arange(rows) / 10
-    command = np.stack([np.interp(at, np.arange(len(knots)), knot) for knot in knots.T], 1)
+    times = np.arange(rows) / 10
+    command = np.stack([np.interp(times, np.arange(len(knots)), knot) for knot in knots.T], 1)
     pose, state = np.array([0.0, 0.0, rng.uniform(-3, 3)]), []
     for speed, turn in command:
         state.append([pose[0], pose[1], (pose[2] + np.pi) % (2 * np.pi) - np.pi])
@@ -220,21 +220,21 @@ class Fault:
     """A fault to plant in an episode.
 
     Attributes:
-      plant: Returns the episode with the fault, given the intact episodes of the dataset, too.
+      plant: Returns the faulty episode, from the episode and all intact ones of the dataset.
       checks: The names of the checks that name this cause.
-      but: The datasets in which it is none, and why.
+      exceptions: The datasets in which the change is no fault, with the reasons.
     """
 
     plant: Callable[[Episode, list[Episode], np.random.Generator], Episode]
     checks: tuple[str, ...]
-    but: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-_DISCRETE = dict.fromkeys(("buttons", "table"), "values are numbers of buttons and places")
+_DISCRETE = dict.fromkeys(("buttons", "table"), "values are indices of buttons and cells")
 _NO_RELATION = {
     **_DISCRETE,
-    "gait": "nothing says what a torque leads to",
-    "base": "places depend on the heading, too",
+    "gait": "the effect of a torque depends on the state",
+    "base": "positions depend on the heading, too",
 }
 
 
@@ -249,7 +249,7 @@ def _roughness(intact: list[Episode]) -> np.ndarray:
 
 
 def _noise(intact: list[Episode]) -> np.ndarray:
-    """The deviation of the noise of each element: what is left of second differences at rest."""
+    """The deviation of the noise of each element, from the smallest second differences."""
     second = np.concatenate([np.abs(np.diff(it.state, 2, axis=0)) for it in intact])
     steps = np.concatenate([np.abs(np.diff(it.state, axis=0)) for it in intact])
     least = [min(column[column > 0], default=0) for column in steps.T]
@@ -257,7 +257,7 @@ def _noise(intact: list[Episode]) -> np.ndarray:
 
 
 def _moving(episode: Episode, rng: np.random.Generator, rows: int = 1) -> int:
-    """A row in the middle from which on the state moves more than usual."""
+    """A row in the middle after which the state moves more than usual."""
     speed = np.abs(np.diff(episode.state, axis=0)) / (np.ptp(episode.state, axis=0) + 1e-9)
     total = np.convolve(speed.sum(1), np.ones(rows), "valid")
     inner = np.arange(2, max(len(total) - 2, 3))
@@ -282,9 +282,9 @@ def _short(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Epis
 def _long(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Episode:
     longest = max(len(each) for each in intact)
     while len(it) < 3 * longest:
-        more = intact[rng.integers(len(intact))]
+        addition = intact[rng.integers(len(intact))]
         state, action = (
-            np.concatenate(c) for c in ((it.state, more.state), (it.action, more.action))
+            np.concatenate(c) for c in ((it.state, addition.state), (it.action, addition.action))
         )
         it = it.changed(state=state, action=action)
     return it
@@ -329,10 +329,10 @@ def _frozen(it: Episode, intact: list[Episode], rng: np.random.Generator) -> Epi
 
 
 def _idle(it: Episode, rng: np.random.Generator, intact: list[Episode], noise: float) -> Episode:
-    number = max(40, int(0.4 * np.median([len(each) for each in intact])))
-    still = np.repeat(it.state[:1], number, axis=0)
+    num_rows = max(40, int(0.4 * np.median([len(each) for each in intact])))
+    still = np.repeat(it.state[:1], num_rows, axis=0)
     still = still + noise * _noise(intact) * rng.normal(size=still.shape)
-    action = np.repeat(it.action[:1], number, axis=0)
+    action = np.repeat(it.action[:1], num_rows, axis=0)
     return it.changed(
         state=np.concatenate([still, it.state]), action=np.concatenate([action, it.action])
     )
@@ -445,23 +445,23 @@ class Planted:
 
     Attributes:
       episodes: All episodes.
-      faults: The names of the faults, by the numbers of episodes.
+      faults: The names of the faults, by the indices of episodes.
     """
 
     episodes: list[Episode]
     faults: Mapping[int, str]
 
 
-def timed(episodes: list[Episode], seed: int) -> list[Episode]:
+def with_times(episodes: list[Episode], seed: int) -> list[Episode]:
     """Episodes with the times of their rows, 20 a second, which vary a little."""
     rng = np.random.default_rng([seed, 3])
     steps = (0.05 + 0.002 * rng.normal(size=len(it)) for it in episodes)
     return [it.changed(time=1.7e9 + each.cumsum()) for it, each in zip(episodes, steps)]
 
 
-def _time(it: Episode, at: float, more: float) -> Episode:
-    """The episode with more time from a row on."""
-    return it.changed(time=it.time + more * (np.arange(len(it)) >= at * len(it)))
+def _time(it: Episode, share: float, seconds: float) -> Episode:
+    """Returns the episode with a gap of time at a share of its rows."""
+    return it.changed(time=it.time + seconds * (np.arange(len(it)) >= share * len(it)))
 
 
 TIME_FAULTS: Mapping[str, Fault] = {
@@ -478,19 +478,19 @@ TIME_FAULTS: Mapping[str, Fault] = {
 }
 
 
-def planted(name: str, seed: int, episodes: int = 80) -> Planted:
-    """Returns a dataset in which each fault that there can be is once, in a third of it at most."""
-    kinds = [kind for kind, fault in FAULTS.items() if name not in fault.but]
+def plant_each(name: str, seed: int, episodes: int = 80) -> Planted:
+    """Returns a dataset with each fault once, in at most a third of its episodes."""
+    kinds = [kind for kind, fault in FAULTS.items() if name not in fault.exceptions]
     return plant(make_episodes(name, seed, episodes), kinds, seed)
 
 
 def plant(
     clean: list[Episode], kinds: list[str], seed: int, faults: Mapping[str, Fault] = FAULTS
 ) -> Planted:
-    """Returns clean episodes, of which some have one of the faults each."""
+    """Plants each fault in one of the clean episodes."""
     rng = np.random.default_rng([seed, 1])
     indices = rng.choice(np.arange(1, len(clean)), len(kinds), replace=False)
-    intact = [each for number, each in enumerate(clean) if number not in indices]
+    intact = [each for index, each in enumerate(clean) if index not in indices]
     planted = list(clean)
     for index, kind in zip(indices.tolist(), kinds):
         planted[index] = faults[kind].plant(clean[index], intact, rng)

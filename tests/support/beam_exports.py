@@ -1,4 +1,4 @@
-"""Exports on Apache Beam, of which a worker may be killed, or all: a program.
+"""A program that exports on Apache Beam, and can kill one or all of its processes.
 
 python tests/support/beam_exports.py DaskRunner robomimic RAW TARGET NOTES worker
 """
@@ -12,11 +12,11 @@ from pathlib import Path
 from many_episodes import ManyEpisodes
 
 OPTIONS = {"lerobot": {"fps": 10, "codec": "h264"}}
-_DEADLY = 40
+_KILLED_AT = 40
 
 
 class Watched(ManyEpisodes):
-    """Notes which processes read, and kills one of them, or all, in the middle, once."""
+    """Notes the processes that read; kills one or all of them once, halfway."""
 
     def __init__(self, path, *, notes, kill):
         super().__init__(path)
@@ -25,7 +25,7 @@ class Watched(ManyEpisodes):
     def read(self, split, index, fields=None, rows=slice(None)):
         if fields is None and index:
             (self.notes / str(os.getpid())).touch()
-            if index == _DEADLY and self.kill:
+            if index == _KILLED_AT and self.kill:
                 with contextlib.suppress(FileExistsError):
                     (self.notes / "killed").mkdir()
                     os.kill(0 if self.kill == "all" else os.getpid(), signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""Threads that edit one store, and what has to be in it afterwards.
+"""Threads that edit one store, and a check of the result.
 
-python busy_store.py WHERE TOKEN    does what they do in another process, when told to
+python busy_store.py URL TOKEN    waits for a line of input, and edits in this process
 """
 
 import sys
@@ -37,17 +37,17 @@ def fill(store: Store) -> str:
 
 
 def edit(store: Store, process: str, token: str) -> None:
-    """Edits everything that others edit too, in several threads."""
+    """Edits in several threads the records that all processes edit."""
     with ThreadPoolExecutor(NUM_THREADS) as threads:
-        names = [f"{process}{number}" for number in range(NUM_THREADS)]
+        names = [f"{process}{thread}" for thread in range(NUM_THREADS)]
         list(threads.map(lambda name: _edit(store, name, token), names))
 
 
 def _edit(store: Store, name: str, token: str) -> None:
     (study,) = store.studies()
     episode = store.episode("episode")
-    for number in range(NUM_EDITS):
-        word = f"{name}-{number} "
+    for index in range(NUM_EDITS):
+        word = f"{name}-{index} "
         while True:
             try:
                 episode = store.set_notes(episode.id, episode.notes + word, episode.version)
@@ -56,16 +56,16 @@ def _edit(store: Store, name: str, token: str) -> None:
                 episode = error.current
         while True:
             try:
-                longer = msgspec.structs.replace(study, description=study.description + word)
-                study = store.save_study(longer)
+                longer_study = msgspec.structs.replace(study, description=study.description + word)
+                study = store.save_study(longer_study)
                 break
             except StaleError as error:
                 study = error.current
-        where = {"begin": number, "end": number + 1}
-        store.add_label(episode.id, "same", **where, by=name)
-        own = store.add_label(episode.id, name, **where, by=name)
+        rows = {"begin": index, "end": index + 1}
+        store.add_label(episode.id, "same", **rows, by=name)
+        own = store.add_label(episode.id, name, **rows, by=name)
         store.retract_label(own.id)
-        if number % 2:
+        if index % 2:
             store.restore_label(own.id)
         person, login = store.accept_invite(token, word)
         assert store.person_of(login) == person
@@ -74,8 +74,8 @@ def _edit(store: Store, name: str, token: str) -> None:
 
 def check(store: Store, processes: list[str]) -> None:
     """Fails if an edit is lost, or was done twice."""
-    names = [f"{process}{number}" for process in processes for number in range(NUM_THREADS)]
-    words = sorted(f"{name}-{number}" for name in names for number in range(NUM_EDITS))
+    names = [f"{process}{thread}" for process in processes for thread in range(NUM_THREADS)]
+    words = sorted(f"{name}-{index}" for name in names for index in range(NUM_EDITS))
     episode = store.episode("episode")
     assert sorted(episode.notes.split()) == words
     assert episode.version == len(words)
@@ -87,12 +87,12 @@ def check(store: Store, processes: list[str]) -> None:
     assert invite.uses_left == NUM_USES - len(words)
     labels = store.labels("episode")
     tags = sorted((label.layer, label.begin) for label in labels if label.begin is not None)
-    remaining_tags = [(name, number) for name in names for number in range(1, NUM_EDITS, 2)]
-    assert tags == sorted([*remaining_tags, *(("same", number) for number in range(NUM_EDITS))])
+    remaining_tags = [(name, index) for name in names for index in range(1, NUM_EDITS, 2)]
+    assert tags == sorted([*remaining_tags, *(("same", index) for index in range(NUM_EDITS))])
 
 
-def _main(where: str, token: str) -> None:
-    with Store.open(where) as store:
+def _main(url: str, token: str) -> None:
+    with Store.open(url) as store:
         print("ready", flush=True)
         sys.stdin.readline()
         edit(store, "there", token)

@@ -11,7 +11,7 @@ SHAPE = (48, 64, 3)
 
 
 class Arm(dm_env.Environment):
-    """Two cameras, of which every frame is another, and joints."""
+    """Joints and two cameras, whose frames all differ."""
 
     def __init__(self, length=40):
         self._length, self._row = length, 0

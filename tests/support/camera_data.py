@@ -1,4 +1,4 @@
-"""Episodes with cameras, as `audited_data` has those of numbers, and faults of their pictures."""
+"""Episodes of `audited_data` with cameras, and faults of their pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import audited_data
 import numpy as np
 
-__all__ = ["DATASETS", "FAULTS", "make_films", "plant", "planted", "write"]
+__all__ = ["DATASETS", "FAULTS", "make_films", "plant", "plant_each", "write"]
 
 _HEIGHT, _WIDTH = 72, 96
 _Y, _X = np.mgrid[:_HEIGHT, :_WIDTH].astype(np.float32)
@@ -21,11 +21,11 @@ class Filmed:
     """An episode with cameras.
 
     Attributes:
-      numbers: The state and the action.
+      episode: The state and the action.
       cameras: Pictures by camera: uint8 of shape `[rows, height, width, 3]`.
     """
 
-    numbers: audited_data.Episode
+    episode: audited_data.Episode
     cameras: Mapping[str, np.ndarray]
 
     def changed(self, camera: str, pictures: np.ndarray) -> Filmed:
@@ -36,11 +36,11 @@ class Filmed:
 def write(folder: Path, episodes: Sequence[Filmed]) -> None:
     """Writes episodes to a file each."""
     folder.mkdir(exist_ok=True)
-    for number, each in enumerate(episodes):
+    for index, each in enumerate(episodes):
         cameras = {f"observation/images/{name}": it for name, it in each.cameras.items()}
-        arrays = {"observation/state": each.numbers.state, "action": each.numbers.action}
-        task = np.array(each.numbers.task)
-        np.savez(folder / f"{number:04}.npz", **arrays, **cameras, language_instruction=task)
+        arrays = {"observation/state": each.episode.state, "action": each.episode.action}
+        task = np.array(each.episode.task)
+        np.savez(folder / f"{index:04}.npz", **arrays, **cameras, language_instruction=task)
 
 
 # --- Clean data ----------------------------------------------------------------------------------
@@ -55,19 +55,19 @@ def _texture(rng: np.random.Generator, height: int, width: int, colour: Sequence
     return np.asarray(colour, np.float32) + texture[..., None]
 
 
-def _disc(picture: np.ndarray, at: Sequence[float], size: float, colour: Sequence[float]) -> None:
-    picture[(_X - at[0]) ** 2 + (_Y - at[1]) ** 2 < size**2] = colour
+def _disc(picture: np.ndarray, xy: Sequence[float], size: float, colour: Sequence[float]) -> None:
+    picture[(_X - xy[0]) ** 2 + (_Y - xy[1]) ** 2 < size**2] = colour
 
 
 def _line(picture: np.ndarray, begin: np.ndarray, end: np.ndarray, colour: Sequence[float]) -> None:
     along = end - begin
-    part = ((_X - begin[0]) * along[0] + (_Y - begin[1]) * along[1]) / max(along @ along, 1e-6)
-    part = np.clip(part, 0, 1)
-    apart = (_X - begin[0] - part * along[0]) ** 2 + (_Y - begin[1] - part * along[1]) ** 2
-    picture[apart < 9] = colour
+    share = ((_X - begin[0]) * along[0] + (_Y - begin[1]) * along[1]) / max(along @ along, 1e-6)
+    share = np.clip(share, 0, 1)
+    distances = (_X - begin[0] - share * along[0]) ** 2 + (_Y - begin[1] - share * along[1]) ** 2
+    picture[distances < 9] = colour
 
 
-def _filmed(pictures: list[np.ndarray], rng: np.random.Generator, light: float) -> np.ndarray:
+def _record(pictures: list[np.ndarray], rng: np.random.Generator, light: float) -> np.ndarray:
     stack = np.stack(pictures) * light
     stack += rng.normal(size=stack.shape).astype(np.float32) * 2
     return np.clip(stack, 0, 255).astype(np.uint8)
@@ -83,7 +83,7 @@ _OBJECTS = ((200, 40, 30), (40, 150, 60), (60, 60, 200), (220, 190, 40))
 
 
 def _bench(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
-    """An arm before two cameras that stand: one from the front, one from above."""
+    """An arm before two fixed cameras: one from the front, one from above."""
     it = _short(audited_data.make_episodes("arm", int(rng.integers(1 << 30)), 1)[0])
     walls = [
         _texture(world, _HEIGHT, _WIDTH, (150, 135, 110)),
@@ -108,25 +108,25 @@ def _bench(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
         for begin, end in itertools.pairwise(points):
             _line(picture, begin, end, (220, 120, 20))
         top.append(picture)
-    return Filmed(it, {"front": _filmed(front, rng, light), "top": _filmed(top, rng, light)})
+    return Filmed(it, {"front": _record(front, rng, light), "top": _record(top, rng, light)})
 
 
 def _short(it: audited_data.Episode) -> audited_data.Episode:
     return it.cut(slice(60))
 
 
-def _crop(world: np.ndarray, at: Sequence[float]) -> np.ndarray:
-    """A part of a larger picture that has no edges, with parts of pixels."""
+def _crop(world: np.ndarray, corner: Sequence[float]) -> np.ndarray:
+    """A crop of a larger picture that wraps around, at a fractional position."""
     (row, down), (column, right) = (
-        (int(np.floor(coordinate)), coordinate % 1) for coordinate in at
+        (int(np.floor(coordinate)), coordinate % 1) for coordinate in corner
     )
     rows, columns = (
-        (first + np.arange(size + 1)) % of
-        for first, size, of in zip((row, column), (_HEIGHT, _WIDTH), world.shape)
+        (first + np.arange(size + 1)) % limit
+        for first, size, limit in zip((row, column), (_HEIGHT, _WIDTH), world.shape)
     )
-    part = world[np.ix_(rows, columns)]
-    part = part[:-1] * (1 - down) + part[1:] * down
-    return part[:, :-1] * (1 - right) + part[:, 1:] * right
+    crop = world[np.ix_(rows, columns)]
+    crop = crop[:-1] * (1 - down) + crop[1:] * down
+    return crop[:, :-1] * (1 - right) + crop[:, 1:] * right
 
 
 def _wrist(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
@@ -157,11 +157,11 @@ def _wrist(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
         )
         _disc(picture, (48 + 30 * state[1], 42 + 14 * state[2]), 6, (70, 70, 75))
         side.append(picture)
-    return Filmed(it, {"wrist": _filmed(hand, rng, light), "side": _filmed(side, rng, light)})
+    return Filmed(it, {"wrist": _record(hand, rng, light), "side": _record(side, rng, light)})
 
 
 def _drive(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
-    """A base that drives through rooms: a camera looks ahead, one to the side."""
+    """A base that drives through rooms, with a camera ahead and one to the side."""
     it = _short(audited_data.make_episodes("base", int(rng.integers(1 << 30)), 1)[0])
     floor = world.uniform(60, 140, 3)
     paint = np.array([150, 140, 120]) + rng.uniform(-40, 40, 3)
@@ -175,13 +175,13 @@ def _drive(rng: np.random.Generator, world: np.random.Generator) -> Filmed:
         room[24 + horizon :] = _texture(rng, 96 - horizon, 700, floor)
         rooms.append(room)
     light, pictures = rng.uniform(0.7, 1.2), ([], [])
-    way = np.cumsum(np.hypot(*np.diff(it.state[:, :2], axis=0, prepend=it.state[:1, :2]).T))
+    distance = np.cumsum(np.hypot(*np.diff(it.state[:, :2], axis=0, prepend=it.state[:1, :2]).T))
     turn = np.unwrap(it.state[:, 2])
     for row in range(len(it)):
-        at = 300 + 60 * (turn[row] - turn[0])
-        pictures[0].append(_crop(rooms[0], (20 + np.sin(2 * way[row]), at)))
-        pictures[1].append(_crop(rooms[1], (20, at + 40 * way[row])))
-    ahead, aside = (_filmed(it, rng, light) for it in pictures)
+        column = 300 + 60 * (turn[row] - turn[0])
+        pictures[0].append(_crop(rooms[0], (20 + np.sin(2 * distance[row]), column)))
+        pictures[1].append(_crop(rooms[1], (20, column + 40 * distance[row])))
+    ahead, aside = (_record(it, rng, light) for it in pictures)
     return Filmed(it, {"ahead": ahead, "aside": aside})
 
 
@@ -221,16 +221,16 @@ def _first(it: Filmed) -> tuple[str, np.ndarray]:
     return name, it.cameras[name].copy()
 
 
-def _frozen(it: Filmed, part: float) -> Filmed:
+def _frozen(it: Filmed, share: float) -> Filmed:
     name, pictures = _first(it)
-    row = int(len(pictures) * (1 - part))
+    row = int(len(pictures) * (1 - share))
     pictures[row:] = pictures[row]
     return it.changed(name, pictures)
 
 
-def _black(it: Filmed, part: float) -> Filmed:
+def _black(it: Filmed, share: float) -> Filmed:
     name, pictures = _first(it)
-    pictures[int(len(pictures) * (1 - part)) :] //= 64
+    pictures[int(len(pictures) * (1 - share)) :] //= 64
     return it.changed(name, pictures)
 
 
@@ -244,22 +244,22 @@ def _blurred(it: Filmed, deviation: float) -> Filmed:
         size = blurred.shape[axis]
         shifted = (np.take(padded, np.arange(k + 8, k + 8 + size), axis) for k in reach)
         blurred = sum(w * s for w, s in zip(weights / weights.sum(), shifted))
-    noise = np.random.default_rng(0).normal(size=blurred.shape) * 2  # That of the sensor stays.
+    noise = np.random.default_rng(0).normal(size=blurred.shape) * 2  # Sensor noise is not blurred.
     return it.changed(name, np.clip(blurred + noise, 0, 255).astype(np.uint8))
 
 
 def _swapped(it: Filmed) -> Filmed:
-    (one, first), (other, second) = it.cameras.items()
-    return it.changed(one, second).changed(other, first)
+    (first_camera, first_pictures), (second_camera, second_pictures) = it.cameras.items()
+    return it.changed(first_camera, second_pictures).changed(second_camera, first_pictures)
 
 
-def _turned(it: Filmed, *axes: int) -> Filmed:
+def _flipped(it: Filmed, *axes: int) -> Filmed:
     name, pictures = _first(it)
     return it.changed(name, np.flip(pictures, axes))
 
 
-_NO_SIDE = "what it passes has no left and right"
-_ONE = {"screen": "it has one camera"}
+_NO_SIDE = "its scene has no left and right"
+_ONE_CAMERA = {"screen": "it has one camera"}
 FAULTS: Mapping[str, audited_data.Fault] = {
     "frozen": audited_data.Fault(lambda it: _frozen(it, 1), ("camera frozen",)),
     "frozen half": audited_data.Fault(lambda it: _frozen(it, 0.5), ("camera frozen",)),
@@ -267,24 +267,23 @@ FAULTS: Mapping[str, audited_data.Fault] = {
     "black third": audited_data.Fault(lambda it: _black(it, 0.33), ("camera black",)),
     "blur of 2 pixels": audited_data.Fault(lambda it: _blurred(it, 2), ("camera blurred",)),
     "blur of 1 pixel": audited_data.Fault(lambda it: _blurred(it, 1), ("camera blurred",)),
-    "swapped": audited_data.Fault(_swapped, ("cameras swapped",), _ONE),
-    "blue first": audited_data.Fault(lambda it: _turned(it, 3), ("camera colours",)),
-    "upside down": audited_data.Fault(lambda it: _turned(it, 1, 2), ("camera turned",)),
+    "swapped": audited_data.Fault(_swapped, ("cameras swapped",), _ONE_CAMERA),
+    "blue first": audited_data.Fault(lambda it: _flipped(it, 3), ("camera colours",)),
+    "upside down": audited_data.Fault(lambda it: _flipped(it, 1, 2), ("camera turned",)),
     "mirrored": audited_data.Fault(
-        lambda it: _turned(it, 2), ("camera turned",), dict.fromkeys(("wrist", "drive"), _NO_SIDE)
+        lambda it: _flipped(it, 2), ("camera turned",), dict.fromkeys(("wrist", "drive"), _NO_SIDE)
     ),
 }
 
 
-def planted(name: str, seed: int, episodes: int = 40) -> audited_data.Planted:
-    """Returns a dataset in which each fault is once."""
-    return plant(
-        make_films(name, seed, episodes), [k for k, f in FAULTS.items() if name not in f.but], seed
-    )
+def plant_each(name: str, seed: int, episodes: int = 40) -> audited_data.Planted:
+    """Returns a dataset with each fault once."""
+    kinds = [kind for kind, fault in FAULTS.items() if name not in fault.exceptions]
+    return plant(make_films(name, seed, episodes), kinds, seed)
 
 
 def plant(clean: Sequence[Filmed], kinds: Sequence[str], seed: int) -> audited_data.Planted:
-    """Returns clean episodes, of which some have one of the faults each."""
+    """Plants each fault in one of the clean episodes."""
     films, rng = list(clean), np.random.default_rng([seed, 2])
     indices = rng.choice(len(clean), len(kinds), replace=False).tolist()
     for index, kind in zip(indices, kinds):

@@ -1,4 +1,4 @@
-"""A source with two cameras, and the pixels that its steps have to have."""
+"""A source with two cameras, and the expected pixels of its steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlds.video.fields import clip_fields, clip_values
 from rlds_ecosystem.model.fields import Field
 
 TOP, WRIST = "observation/images/top", "wrist"
-# Where the episodes begin and end in a file of 40 frames.
+# First frame and end of each episode in a file of 40 frames.
 EPISODES = [(0, 7), (7, 21), (21, 40)]
 
 
@@ -23,10 +23,10 @@ class ClipSource(Source):
     """Three episodes of one file; their other camera has a file each, with every second frame.
 
     Args:
-      path: Nothing is there.
-      number: How many episodes there are.
-      clips: Replace that of the first camera, by episode.
-      missing: The step of which the other camera has no frame; None if it has all.
+      path: Any path; it is not read.
+      num_episodes: The number of episodes.
+      clips: Replacements of the clips of the first camera, by episode.
+      missing: The step without a frame of the other camera; None if every step has one.
     """
 
     fields = Fields(
@@ -48,18 +48,18 @@ class ClipSource(Source):
         self,
         path: Any = "robot",
         *,
-        number: int = 3,
+        num_episodes: int = 3,
         clips: Any = None,
         missing: int | None = 3,
     ) -> None:
-        self._path, self._number, self._clips = path, number, clips or {}
+        self._path, self._num_episodes, self._clips = path, num_episodes, clips or {}
         self._missing = missing
 
     def inputs(self) -> list[Any]:
         return []
 
     def num_episodes(self, split: str) -> int:
-        return self._number
+        return self._num_episodes
 
     def key(self, split: str, index: int) -> str:
         return f"episode_{index}"
@@ -93,13 +93,13 @@ class ClipSource(Source):
         )
 
     def _wrist_frames(self, length: int) -> np.ndarray:
-        """Every second step has the frame of that before it."""
+        """The frame of each step: two steps share one."""
         steps = np.arange(length)
         return np.where(steps == self._missing, -1, steps // 2)
 
 
 def pixels(index: int, missing: int | None = 3) -> dict[str, np.ndarray]:
-    """The pixels of an episode, of files that are decoded as a whole."""
+    """The pixels of an episode, from files decoded from their begin to their end."""
     begin, end = EPISODES[index % 3]
     wrist = decoded(encoded("av1", 20, seed=index % 3))[np.arange(end - begin) // 2]
     if missing is not None:

@@ -35,12 +35,12 @@ def check_conversion(
     Args:
       make_source: Makes the source anew.
       directory: An empty directory.
-      builder: The registered builder of the source, which makes the dataset then.
-      path: The path that it is given.
-      config: The config that it is given.
+      builder: The registered builder that makes the dataset; without one, `convert` does.
+      path: The path for that builder.
+      config: The config for that builder.
 
     Returns:
-      The dataset that was made.
+      The dataset.
     """
     if builder is None:
         converted = convert(make_source(), name="converted", data_dir=directory)
@@ -58,7 +58,7 @@ def check_conversion(
 
 
 def check_against_source(builder: tfds.core.DatasetBuilder, source: AnySource) -> None:
-    """Checks that a dataset holds what its source yields, and keeps the rules of RLDS."""
+    """Checks that a dataset holds the episodes of its source, and is valid."""
     for split in source.splits:
         expected = {
             episode.key: episode
@@ -77,7 +77,7 @@ def check_against_source(builder: tfds.core.DatasetBuilder, source: AnySource) -
 def check_resumes(
     make_source: Callable[[], AnySource], directory: Path, expected: dict[str, str]
 ) -> None:
-    """Checks that a conversion which is interrupted goes on with the same result."""
+    """Checks that an interrupted conversion resumes, with the expected result."""
     source = make_source()
     total = sum(
         1
@@ -98,12 +98,12 @@ def check_resumes(
     )
     assert len(set(read)) == total
     assert contents(resumed.data_path) == expected
-    left = [path.name for path in Path(resumed.data_path).parent.iterdir()]
-    assert left == [Path(resumed.data_path).name]
+    paths = list(Path(resumed.data_path).parent.iterdir())
+    assert paths == [Path(resumed.data_path)]
 
 
 def interrupted(source: Source, after: int | None, read: list[str]) -> Source:
-    """Returns a source that ends the process after some episodes, and notes which were read."""
+    """Returns a source that raises `Interrupted` after some episodes, and notes its reads."""
     num_left = [after]
 
     def note(split: str, key: str) -> None:
@@ -123,14 +123,14 @@ def interrupted(source: Source, after: int | None, read: list[str]) -> Source:
     return source
 
 
-def cut_finely(monkeypatch: pytest.MonkeyPatch, number: int = 4) -> None:
-    """Makes parts of so many episodes, so that there are several."""
+def cut_finely(monkeypatch: pytest.MonkeyPatch, max_episodes: int = 4) -> None:
+    """Lowers the episodes of a part, so that a dataset has several parts."""
     for name in ("_MAX_EPISODES", "_MAX_UNKNOWN_EPISODES"):
-        monkeypatch.setattr(parts, name, number)
+        monkeypatch.setattr(parts, name, max_episodes)
 
 
 def contents(directory: Any) -> dict[str, str]:
-    """Returns digests of all files of a dataset by name; but not of the indexes of shards."""
+    """Returns digests of all files of a dataset by name, without those of subfolders."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(Path(directory).iterdir())
@@ -144,7 +144,7 @@ def records(directory: Any) -> list[str]:
 
 
 def _stored_in_full(builder: tfds.core.DatasetBuilder) -> list[str]:
-    """The fields that a reader gets as the source gave them: all but images, which stay files."""
+    """The fields to decode: all except images, which are compared as files."""
     leaves = leaves_of_features(builder.info.features[rlds.STEPS].feature)
     return [path for path, feature in leaves if not isinstance(feature, tfds.features.Image)]
 

@@ -1,4 +1,4 @@
-"""Servers of `rlds create` in this process, and what calls them and plays there."""
+"""Servers of `rlds create` in this process, and clients for calls and for players."""
 
 import asyncio
 import contextlib
@@ -18,31 +18,31 @@ from rlds_creator.server.directory import DataDirectory
 
 
 async def _call(app, method="GET", path="/", body=b"", headers=(), kind="http"):
-    """The response of an application to a request: the status, the headers, the body."""
-    sent, parts = [], [body[i : i + 65536] for i in range(0, len(body), 65536)] or [b""]
+    """Returns the status, the headers and the body of a response."""
+    messages, chunks = [], [body[i : i + 65536] for i in range(0, len(body), 65536)] or [b""]
     path, _, query = path.partition("?")
 
     async def receive():
         if kind == "websocket":
             return {"type": "websocket.connect"}
-        if not parts:
+        if not chunks:
             return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+        return {"type": "http.request", "body": chunks.pop(0), "more_body": bool(chunks)}
 
     async def send(message):
-        sent.append(message)
+        messages.append(message)
 
-    given = {"host": "localhost:8000", **dict(headers)}
+    all_headers = {"host": "localhost:8000", **dict(headers)}
     scope = {"type": kind, "method": method, "path": path, "query_string": query.encode()}
-    scope["headers"] = [(k.encode(), v.encode()) for k, v in given.items() if v is not None]
+    scope["headers"] = [(k.encode(), v.encode()) for k, v in all_headers.items() if v is not None]
     await app(scope, receive, send)
     if kind == "websocket":
-        return [message["type"] for message in sent]
-    response_headers = {k.decode(): v.decode() for k, v in sent[0]["headers"]}
+        return [message["type"] for message in messages]
+    response_headers = {k.decode(): v.decode() for k, v in messages[0]["headers"]}
     return (
-        sent[0]["status"],
+        messages[0]["status"],
         response_headers,
-        b"".join(message.get("body", b"") for message in sent[1:]),
+        b"".join(message.get("body", b"") for message in messages[1:]),
     )
 
 
@@ -51,25 +51,25 @@ def answered(app, *args, **kwargs):
 
 
 def call(address, method, path, body=None, *, cookie="", headers=()):
-    """Asks a server for something: the status, and the JSON that is answered."""
+    """Returns the status and the JSON of a response."""
     status, _, content = fetch(address, method, path, body, cookie=cookie, headers=headers)
     return status, json.loads(content)
 
 
 def fetch(address, method, path, body=None, *, cookie="", headers=()):
-    """Asks a server for something: the status, the headers, the bytes."""
+    """Returns the status, the headers and the bytes of a response."""
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
-    given = {"content-type": "application/json", **({"cookie": cookie} if cookie else {})}
+    default_headers = {"content-type": "application/json", **({"cookie": cookie} if cookie else {})}
     content = body if isinstance(body, bytes | None) else json.dumps(body)
     with contextlib.closing(connection):
-        connection.request(method, path, content, {**given, **dict(headers)})
+        connection.request(method, path, content, {**default_headers, **dict(headers)})
         response = connection.getresponse()
         return response.status, response.headers, response.read()
 
 
 @contextlib.contextmanager
 def serving(app, **uvicorn):
-    """Has an application answer in a thread of this process; gives its `address`, and the rest."""
+    """Serves an application in a thread; yields its `address`, `server` and `thread`."""
     with running.listen("127.0.0.1", 0) as listener:
         server = running.server(app, **uvicorn)
         thread = threading.Thread(target=server.run, args=([listener],))
@@ -90,8 +90,8 @@ class Served:
     """A server with a port, in a thread of this process: a context manager.
 
     Attributes:
-      address: Where it is.
-      creator: Its parts.
+      address: Its URL.
+      creator: Its store, its recordings and its application.
     """
 
     def __init__(self, directory, *, database="", uvicorn=(), **settings):
@@ -103,30 +103,30 @@ class Served:
         data = DataDirectory(self.directory)
         opened = creator(data, self._database, ServerSettings(**self._settings))
         self.creator = self._stack.enter_context(opened)
-        self._there = self._stack.enter_context(serving(self.creator.app, **self._uvicorn))
-        self.address = self._there.address
+        self._run = self._stack.enter_context(serving(self.creator.app, **self._uvicorn))
+        self.address = self._run.address
         return self
 
     def __exit__(self, *_):
         self._stack.close()
 
     def end_at_once(self, seconds):
-        """Ends as after a second Ctrl-C; whether that took no longer than so many seconds."""
-        server, thread = self._there.server, self._there.thread
+        """Ends as after a second Ctrl-C; returns whether it ended within the seconds."""
+        server, thread = self._run.server, self._run.thread
         server.should_exit = server.force_exit = True
         thread.join(seconds)
         return not thread.is_alive()
 
     def call(self, *args, **kwargs):
-        """Asks for something: the status, and the JSON that is answered."""
+        """Returns the status and the JSON of a response."""
         return call(self.address, *args, **kwargs)
 
     def fetch(self, *args, **kwargs):
-        """Asks for something: the status, the headers, the bytes."""
+        """Returns the status, the headers and the bytes of a response."""
         return fetch(self.address, *args, **kwargs)
 
     def good(self, method, path, body=None, *, cookie=""):
-        """Asks for something that is granted: the JSON that is answered."""
+        """Returns the JSON of a response, whose status must be 200."""
         status, answer = self.call(method, path, body, cookie=cookie)
         assert status == 200, answer
         return answer
@@ -164,8 +164,8 @@ class Player:
     """A simulated page of a player: a context manager.
 
     Attributes:
-      frames: The pictures that came.
-      messages: What else came.
+      frames: The received pictures.
+      messages: The received messages of other kinds.
     """
 
     def __init__(self, address, *, cookie="", acks=True, says_hello=True, origin=None):
@@ -206,7 +206,7 @@ class Player:
             message = Frame.decode(message)
             self.frames.append(message)
             if self.acks:
-                with contextlib.suppress(ConnectionClosed):  # What was said before can be read.
+                with contextlib.suppress(ConnectionClosed):  # Earlier messages can still be read.
                     self.say("ack", frame=message.index)
         else:
             message = json.loads(message)
@@ -214,35 +214,35 @@ class Player:
         return message
 
     def receive_frame(self):
-        """The last picture that came; the next one if there was none yet."""
+        """The last received picture; waits for one if there is none yet."""
         while not self.frames:
             self.receive()
         return self.frames[-1]
 
     def until_frame(self):
         """The next picture."""
-        number = len(self.frames)
-        while len(self.frames) == number:
+        num_frames = len(self.frames)
+        while len(self.frames) == num_frames:
             self.receive()
         return self.frames[-1]
 
     def until(self, op, **fields):
-        """The next message of a kind with some values, `episode__state` being those of a part.
+        """Returns the next message of a kind with some values; `episode__state` is a nested key.
 
-        It is one after that which was asked for before.
+        The search begins after the last message of the kind that was returned.
         """
         while True:
             for index in range(self._next.get(op, 0), len(self.messages)):
                 message = self.messages[index]
                 if message["op"] == op and all(
-                    _part(message, name) == value for name, value in fields.items()
+                    _field(message, name) == value for name, value in fields.items()
                 ):
                     self._next[op] = index + 1
                     return message
             self.receive()
 
     def until_step(self, step, *, is_last=False):
-        """The picture of a step, if that is not the last one that came."""
+        """The picture of a step: the last received one, or a later one."""
         while True:
             if self.frames and self.frames[-1].step == step and self.frames[-1].is_last >= is_last:
                 return self.frames[-1]
@@ -256,10 +256,10 @@ class Player:
             self.until_step(step + 1)
 
 
-def _part(message, name):
-    for part in name.split("__"):
-        message = message[part]
-    return message
+def _field(value, name):
+    for key in name.split("__"):
+        value = value[key]
+    return value
 
 
 def poll(ask, is_good, seconds=60):

@@ -1,6 +1,6 @@
 """An environment for tests: it draws which step it is in and which inputs led there.
 
-It is the family "drawn" by an entry point, as distributions add families: see the folder beside it.
+The entry point in `drawn_family-1.dist-info` adds it as the family "drawn".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlds_creator.environments.playable import Control, Family, Inputs, Playable
 
 __all__ = ["MOVES", "Drawn", "DrawnFamily", "read_drawn"]
 
-# What keys do: an action, and its name.
+# The action of each key, and its name.
 MOVES = {
     "ArrowLeft": (1, "left"),
     "ArrowRight": (2, "right"),
@@ -58,7 +58,7 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         seconds: float,
         reward: str,
         trouble: str,
-        at: int,
+        trouble_step: int,
         camera: Sequence[int],
         gate: str,
     ) -> None:
@@ -68,7 +68,7 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         self._seconds = seconds
         self._reward = reward
         self._trouble = trouble
-        self._at = at
+        self._trouble_step = trouble_step
         self.next_seed: int | None = None
         self.step_number = 0
         self._position = np.zeros(2)
@@ -89,8 +89,8 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
 
     def step(self, action: Any) -> dm_env.TimeStep:
         self.step_number += 1
-        if self.step_number == self._at:
-            _make(self._trouble)
+        if self.step_number == self._trouble_step:
+            _cause(self._trouble)
         time.sleep(self._seconds)
         if self._gate is not None:
             os.read(self._gate, 1)
@@ -101,7 +101,7 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         return dm_env.transition(reward, self._observation())
 
     def _observation(self) -> dict[str, np.ndarray]:
-        # It is the same arrays in each step, as with NetHack.
+        # The arrays are the same in each step, as in NetHack.
         self._seen["step"][()] = self.step_number
         self._seen["position"][:] = self._position
         self._seen["noise"][:] = self._random.random(3, np.float32)
@@ -113,9 +113,9 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         return self._seen
 
     def observation_spec(self) -> dict[str, specs.Array]:
-        seen = self._seen.get("camera")
+        camera = self._seen.get("camera")
         return {
-            **({} if seen is None else {"camera": specs.Array(seen.shape, seen.dtype)}),
+            **({} if camera is None else {"camera": specs.Array(camera.shape, camera.dtype)}),
             "step": specs.Array((), np.int64),
             "position": specs.Array((2,), np.float64),
             "noise": specs.BoundedArray((3,), np.float32, 0, 1),
@@ -127,7 +127,7 @@ class _Walk(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
         return specs.BoundedArray((2,), np.float32, -1, 1)
 
 
-def _make(trouble: str) -> None:
+def _cause(trouble: str) -> None:
     if trouble == "raise":
         raise RuntimeError("the walk has come to /a/cliff")
     if trouble == "exit":
@@ -174,9 +174,9 @@ class Drawn(Playable):
         self._trouble_at = trouble_at
         self._size = size
         self._inputs = Inputs()
-        does = dict(MOVES.values())
+        action_names = dict(MOVES.values())
         self.controls = [
-            Control([name], does.get(move, str(move))) for name, move in self._moves.items()
+            Control([name], action_names.get(move, str(move))) for name, move in self._moves.items()
         ]
         if not self._is_discrete:
             self.controls += [Control(["Axis0"], "left, right"), Control(["Axis1"], "up, down")]
@@ -235,17 +235,17 @@ class Drawn(Playable):
         image = Image.new("RGB", (side, side), ("navy", "darkgreen")[camera])
         pen = ImageDraw.Draw(image)
         block = side // _NUM_BLOCKS
-        for row, number in enumerate((step, _number_of(self._inputs))):
-            _draw_number(pen, number, row, block)
+        for row, bits in enumerate((step, _number_of(self._inputs))):
+            _draw_number(pen, bits, row, block)
         if not is_draft:
             lines = [f"step {step}", *(f"{n} {v:.2f}" for n, v in self._inputs.held.items())]
             pen.text((block, 3 * block), "\n".join(lines), fill="white")
         return np.asarray(image)
 
 
-def _draw_number(pen: ImageDraw.ImageDraw, number: int, row: int, block: int) -> None:
+def _draw_number(pen: ImageDraw.ImageDraw, bits: int, row: int, block: int) -> None:
     for bit in range(_NUM_BLOCKS):
-        color = "white" if number >> bit & 1 else "black"
+        color = "white" if bits >> bit & 1 else "black"
         box = (bit * block, row * block, (bit + 1) * block - 1, (row + 1) * block - 1)
         pen.rectangle(box, fill=color)
 
@@ -270,7 +270,7 @@ def read_drawn(picture: np.ndarray) -> tuple[int, list[str]]:
 
 
 class DrawnFamily(Family):
-    """Makes it."""
+    """The family of `Drawn`."""
 
     title = "Drawn steps"
 
@@ -295,7 +295,7 @@ class DrawnFamily(Family):
         camera: Sequence[int] = (),
         gate: str = "",
     ) -> Drawn:
-        """Makes it; each step waits for a byte of the pipe `gate`, if there is one."""
+        """Makes the environment; each step waits for a byte of the pipe `gate`, if given."""
         if trouble == "import":
             from json import nothing_of_this_name  # type: ignore[attr-defined]  # noqa: F401
         return Drawn(

@@ -1,4 +1,4 @@
-"""Problems of off-policy evaluation whose answers are known exactly."""
+"""Problems of off-policy evaluation with exact solutions."""
 
 import itertools
 
@@ -30,7 +30,7 @@ class MdpA:
     """Three states, two actions, and a terminal state; gamma 0.9."""
 
     gamma = 0.9
-    # [state, action, next state]; what is left is the probability of the terminal state.
+    # [state, action, next state]; the remaining probability is that of the terminal state.
     next_probs = np.array(
         [
             [[0.5, 0.5, 0.0], [0.0, 0.2, 0.8]],
@@ -59,42 +59,42 @@ class MdpA:
     def all_trajectories(cls, horizon):
         """Every trajectory up to a horizon under the behaviour policy, with its probability.
 
-        Those that did not terminate are truncated. All final observations are known; that of a
-        terminal end says nothing.
+        Trajectories without a terminal state are truncated. All final observations are recorded;
+        the one of a terminal state is arbitrary.
         """
         done, running = [], [([s], [], p) for s, p in enumerate(cls.start) if p]
         for _ in range(horizon):
-            grown = []
+            longer = []
             for (states, actions, p), a in itertools.product(running, range(2)):
                 s = states[-1]
-                by_action = p * cls.behaviour_probs[s, a]
-                ways = cls.next_probs[s, a]
-                if 1 - ways.sum() > 1e-12:
-                    done.append((states, [*actions, a], by_action * (1 - ways.sum()), True))
-                for after in np.flatnonzero(ways):
-                    grown.append(([*states, int(after)], [*actions, a], by_action * ways[after]))
-            running = grown
+                p_action = p * cls.behaviour_probs[s, a]
+                p_next = cls.next_probs[s, a]
+                if 1 - p_next.sum() > 1e-12:
+                    done.append((states, [*actions, a], p_action * (1 - p_next.sum()), True))
+                for end in np.flatnonzero(p_next):
+                    longer.append(([*states, int(end)], [*actions, a], p_action * p_next[end]))
+            running = longer
         done += [(*trajectory, False) for trajectory in running]
         return cls._as_set(done), np.array([p for _, _, p, _ in done])
 
     @classmethod
-    def sample(cls, number, horizon, rng, share_unknown=0.0):
+    def sample(cls, count, horizon, rng, share_unknown=0.0):
         """Episodes of the behaviour policy, cut at a horizon.
 
         Args:
-          number: How many.
-          horizon: How many steps they have at most.
-          rng: Draws them.
+          count: The number of episodes.
+          horizon: The largest number of steps.
+          rng: The source of randomness.
           share_unknown: The probability that an episode's final observation is not recorded.
         """
         cumulated = np.cumsum(cls.next_probs, axis=-1)
-        state = np.searchsorted(np.cumsum(cls.start), rng.random(number), side="right")
+        state = np.searchsorted(np.cumsum(cls.start), rng.random(count), side="right")
         states, actions = [state], []
-        alive, ended = np.ones(number, bool), np.zeros(number, bool)
-        lengths = np.zeros(number, int)
+        alive, ended = np.ones(count, bool), np.zeros(count, bool)
+        lengths = np.zeros(count, int)
         for _ in range(horizon):
-            action = (rng.random(number) < cls.behaviour_probs[state, 1]).astype(int)
-            after = (rng.random((number, 1)) >= cumulated[state, action]).sum(axis=-1)
+            action = (rng.random(count) < cls.behaviour_probs[state, 1]).astype(int)
+            after = (rng.random((count, 1)) >= cumulated[state, action]).sum(axis=-1)
             lengths += alive
             ended |= alive & (after == 3)
             alive &= after < 3
@@ -102,7 +102,7 @@ class MdpA:
             states.append(state)
             actions.append(action)
         states, actions = np.array(states).T, np.array(actions).T
-        is_final_known = rng.random(number) >= share_unknown
+        is_final_known = rng.random(count) >= share_unknown
         return cls._from_grid(states, actions, lengths, ended, is_final_known)
 
     @classmethod
@@ -110,15 +110,15 @@ class MdpA:
         horizon = actions.shape[1]
         is_step = np.arange(horizon + 1) < (lengths + is_final_known)[:, None]
         is_transition = np.arange(horizon) < lengths[:, None]
-        before, taken = states[:, :-1][is_transition], actions[is_transition]
+        origins, taken = states[:, :-1][is_transition], actions[is_transition]
         return EvaluationSet(
             num_transitions=lengths,
             is_terminal=ended,
             final_observation_known=is_final_known,
             observations=states[is_step],
             actions=taken,
-            rewards=cls.rewards[before, taken],
-            log_probs=np.log(cls.behaviour_probs[before, taken]),
+            rewards=cls.rewards[origins, taken],
+            log_probs=np.log(cls.behaviour_probs[origins, taken]),
         )
 
     @classmethod
@@ -142,25 +142,25 @@ class LinearGaussian:
         return GaussianPolicy(lambda observations: (gain * observations, log_std))
 
     @classmethod
-    def sample(cls, number, steps, rng, gain=-0.3, deviation=0.5, share_unknown=0.0):
+    def sample(cls, count, steps, rng, gain=-0.3, deviation=0.5, share_unknown=0.0):
         """Episodes of a behaviour policy."""
-        state = rng.standard_normal(number)
+        state = rng.standard_normal(count)
         states, actions = [state], []
         for _ in range(steps):
-            action = gain * state + deviation * rng.standard_normal(number)
-            state = 0.9 * state + 0.5 * action + 0.3 * rng.standard_normal(number)
+            action = gain * state + deviation * rng.standard_normal(count)
+            state = 0.9 * state + 0.5 * action + 0.3 * rng.standard_normal(count)
             states.append(state)
             actions.append(action)
         states, actions = np.array(states).T, np.array(actions).T
-        is_final_known = rng.random(number) >= share_unknown
+        is_final_known = rng.random(count) >= share_unknown
         is_step = np.arange(steps + 1) < (steps + is_final_known)[:, None]
-        before, taken = states[:, :-1].reshape(-1, 1), actions.reshape(-1, 1)
+        origins, taken = states[:, :-1].reshape(-1, 1), actions.reshape(-1, 1)
         return EvaluationSet(
-            num_transitions=np.full(number, steps),
-            is_terminal=np.zeros(number, bool),
+            num_transitions=np.full(count, steps),
+            is_terminal=np.zeros(count, bool),
             final_observation_known=is_final_known,
             observations=states[is_step][:, None],
             actions=taken,
-            rewards=-(before**2 + 0.1 * taken**2)[:, 0],
-            log_probs=cls.policy(gain, deviation).log_prob(before, taken) if deviation else None,
+            rewards=-(origins**2 + 0.1 * taken**2)[:, 0],
+            log_probs=cls.policy(gain, deviation).log_prob(origins, taken) if deviation else None,
         )

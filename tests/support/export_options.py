@@ -4,7 +4,7 @@ import rlds
 from rlds.sources.writing import is_array
 from rlds_ecosystem.model.nests import leaves_at, root_of
 
-# What has to be called so; any other name will do.
+# Names that a format requires; other formats take any name.
 NAMES = {
     "minari": "made-v0",
     **dict.fromkeys(("robomimic", "d3rlpy", "d4rl"), "made.h5"),
@@ -21,20 +21,20 @@ def options_for(format, episodes):
     images = [path for path, field in fields.items() if getattr(field, "encoding", "")]
 
     def first(name, paths):
-        ours = [path for path in paths if root_of(path) == name]
+        own_paths = [path for path in paths if root_of(path) == name]
         extra_paths = [
             path for path in paths if root_of(path) not in (rlds.OBSERVATION, rlds.ACTION)
         ]
-        return [*ours, *extra_paths, name][0]
+        return [*own_paths, *extra_paths, name][0]
 
     observation, action = first(rlds.OBSERVATION, arrays), first(rlds.ACTION, arrays)
     chosen = {"observation": observation, "action": action}
-    seen = first(rlds.OBSERVATION, [*arrays, *images])
-    if format in episodes.metadata and format != "d4rl":  # The same files again.
+    observed = first(rlds.OBSERVATION, [*arrays, *images])
+    if format in episodes.metadata and format != "d4rl":  # Its metadata holds the options.
         return {}
     return {
         **dict.fromkeys(("d3rlpy", "d4rl"), chosen),
-        "aloha": {"fields": {"observations/qpos": seen, "action": action}},
+        "aloha": {"fields": {"observations/qpos": observed, "action": action}},
         "minari": {"unknown_final_observation": "drop_last_transition"},
         "lerobot": {
             "fps": 10.0,

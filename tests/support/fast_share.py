@@ -1,4 +1,4 @@
-"""A share of many cases for the fast tests; the others are slow ones."""
+"""A share of many cases for the fast tests; the remaining cases are slow tests."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 
-def one_in(number: int, cases: Iterable[Any]) -> list[Any]:
-    """Marks all but each `number`th case as slow; a tuple is a case of several arguments."""
+def one_in(step: int, cases: Iterable[Any]) -> list[Any]:
+    """Marks all but each `step`th case as slow; a tuple is a case of several arguments."""
     return [
         case
-        if index % number == 0
+        if index % step == 0
         else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
         for index, case in enumerate(cases)
     ]

@@ -7,7 +7,7 @@ import numpy as np
 import tfds_files
 from rlds.feeds import _core, _pure
 
-hot, pure = _core, _pure  # The hot functions, as they run and in plain Python.
+hot, pure = _core, _pure  # The hot functions: compiled if possible, and in plain Python.
 
 
 def _tensor(dtype: Any, *shape: int, encoding: str = "none") -> tfds_files.Tensor:
@@ -34,12 +34,12 @@ STEP = {
 
 
 def steps_of(length: int, *, is_final_known: bool, terminal: bool, seed: int) -> dict[str, Any]:
-    """The steps of an episode: numbers that are stored in every way, a text and flags."""
+    """The steps of an episode: numbers in all encodings, a text and flags."""
     rng = np.random.default_rng(seed)
     index = np.arange(length)
     is_last = index == length - 1
     discount = rng.choice([0.5, 0.9, 1.0], size=length).astype(np.float32)
-    # What the last action led to is said by the step before the final observation, if there is one.
+    # The discount of the last action is in the step before the final observation, if there is one.
     discount[index == length - 1 - is_final_known] *= not terminal
     text = np.empty(length, object)
     text[:] = [b"step %d of %d" % (i, seed) for i in index]
@@ -56,18 +56,18 @@ def steps_of(length: int, *, is_final_known: bool, terminal: bool, seed: int) ->
         "is_first": index == 0,
         "is_last": is_last,
         "is_terminal": is_last & terminal,
-        # Of one byte in some episodes, of two in others, and of ten.
+        # Varints of one byte in some episodes, of two or ten in the remaining ones.
         "button": rng.integers(-1 if seed % 3 == 0 else 0, 300 if seed % 3 == 1 else 99, length),
     }
     steps["observation"] = dict(sorted(steps["observation"].items()))
-    return dict(sorted(steps.items()))  # As TFDS has them.
+    return dict(sorted(steps.items()))  # The order of TFDS.
 
 
-def random_episodes(number: int, *, seed: int = 0, longest: int = 7) -> list[dict[str, Any]]:
-    """Episodes of any length from none to `longest` steps, with any end."""
+def random_episodes(count: int, *, seed: int = 0, longest: int = 7) -> list[dict[str, Any]]:
+    """Episodes of 0 to `longest` steps, with any end."""
     rng = np.random.default_rng(seed)
     episodes = []
-    for index in range(number):
+    for index in range(count):
         is_final_known, terminal = bool(rng.integers(2)), bool(rng.integers(2))
         length = int(rng.integers(longest + 1)) if index else longest
         steps = steps_of(
@@ -80,7 +80,7 @@ def random_episodes(number: int, *, seed: int = 0, longest: int = 7) -> list[dic
 def write(
     directory: Any, episodes: list[dict[str, Any]], step: dict[str, Any] = STEP, **options: Any
 ) -> str:
-    """Writes such episodes, and returns where."""
+    """Writes such episodes; returns the directory."""
     features = tfds_files.Features(
         features={
             "steps": tfds_files.Dataset(feature=tfds_files.Features(features=step)),

@@ -1,4 +1,4 @@
-"""Sees which files are opened, by whatever library: Linux reports it (inotify)."""
+"""A watch of opened files, also of those opened by C libraries (inotify of Linux)."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Watch:
-    """Files, and whether they were opened."""
+    """A watch of files."""
 
     def __init__(self, *paths: Path) -> None:
         self._descriptor = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -23,7 +23,7 @@ class Watch:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
 
     def was_opened(self) -> bool:
-        """Whether one was opened since this was asked last."""
+        """Whether a file was opened since the last call."""
         try:
             return bool(os.read(self._descriptor, 1 << 16))
         except BlockingIOError:
@@ -35,7 +35,7 @@ class Watch:
 
 @contextmanager
 def not_opened(*paths: Path) -> Iterator[None]:
-    """Checks that files are not opened within."""
+    """Checks that files stay closed in the context."""
     watch = Watch(*paths)
     try:
         yield

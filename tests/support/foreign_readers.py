@@ -1,8 +1,8 @@
-"""The readers of other projects, in an environment of their own, for what we export.
+"""The readers of other projects for exported datasets, in an environment of their own.
 
 `ROBOTICS_PYTHON` names a Python that has some of lerobot, robomimic, zarr 2, d3rlpy, imitation,
-stable_baselines3, mani_skill, minari, webdataset and mcap. Tests of a library that it has not are
-skipped, and say so. CONTRIBUTING.md has the versions.
+stable_baselines3, mani_skill, minari, webdataset and mcap. Tests of a missing library are skipped,
+with a message. CONTRIBUTING.md lists the versions.
 """
 
 import functools
@@ -23,20 +23,20 @@ def run(library: str, script: str, *arguments: Any, seconds: float = 300) -> Any
       library: The library; the test is skipped if it cannot be imported.
       script: Python that prints JSON in its last line.
       *arguments: `sys.argv[1:]` of it.
-      seconds: How long it may take.
+      seconds: The time limit.
 
     Returns:
-      What it prints in its last line.
+      The content of its last line.
     """
     if not PYTHON:
         pytest.skip(f"ROBOTICS_PYTHON names no Python with {library}")
-    if why := _why_missing(library):
-        pytest.skip(f"ROBOTICS_PYTHON, {PYTHON}, has no {library}: {why}")
+    if reason := _reason_missing(library):
+        pytest.skip(f"ROBOTICS_PYTHON, {PYTHON}, has no {library}: {reason}")
     return json.loads(_run(script, *map(os.fspath, map(str, arguments)), seconds=seconds))
 
 
 @functools.cache
-def _why_missing(library: str) -> str:
+def _reason_missing(library: str) -> str:
     try:
         _run(f"import {library}; print()", seconds=120)
     except AssertionError as error:
@@ -47,7 +47,7 @@ def _why_missing(library: str) -> str:
 def _run(script: str, *arguments: str, seconds: float) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [PYTHON, "-c", script, *arguments],
         env=environment,
         capture_output=True,
@@ -55,5 +55,5 @@ def _run(script: str, *arguments: str, seconds: float) -> str:
         timeout=seconds,
         cwd="/",
     )
-    assert not done.returncode, done.stderr[-4000:]
-    return done.stdout.rstrip().rpartition("\n")[2]
+    assert not process.returncode, process.stderr[-4000:]
+    return process.stdout.rstrip().rpartition("\n")[2]

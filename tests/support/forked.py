@@ -1,4 +1,4 @@
-"""Processes that have TensorFlow from the start: copies of one that loaded it, which is slow."""
+"""Processes with TensorFlow: forks of one that has loaded it, which takes seconds."""
 
 import atexit
 import functools
@@ -16,10 +16,10 @@ class Process:
     """A process that runs a script, as `python -c` does in a fresh one. One at a time.
 
     Args:
-      script: What to run, as `__main__`.
-      arguments: What follows the script.
-      environment: Variables that it has besides those of this process.
-      cwd: Where it runs.
+      script: The script, run as `__main__`.
+      arguments: The arguments of the script.
+      environment: Variables in addition to those of this process.
+      cwd: Its working directory.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Process:
         self.stdout, self.stderr = map(open, outputs)
 
     def wait(self) -> int:
-        """Waits for its end; returns how it ended, as `subprocess` says it."""
+        """Waits for its end; returns its exit code, in the form of `subprocess`."""
         with self.stdout, self.stderr:
             return int(_server().recv(100))
 
 
 def run(script: str, *arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a script to its end; neither of its outputs may be longer than a pipe holds."""
+    """Runs a script to its end; each output must fit into a pipe."""
     process = Process(script, *arguments, **options)
     stdout, stderr = process.stdout.read(), process.stderr.read()
     return subprocess.CompletedProcess([script, *arguments], process.wait(), stdout, stderr)
@@ -58,23 +58,23 @@ def run(script: str, *arguments: Any, **options: Any) -> subprocess.CompletedPro
 
 @functools.cache
 def _server() -> socket.socket:
-    """A connection to the process that is copied; it ends when this one does."""
-    here, there = socket.socketpair()
-    with there:
-        fd = there.fileno()
+    """A connection to the process that is forked; it ends with this process."""
+    parent_end, child_end = socket.socketpair()
+    with child_end:
+        fd = child_end.fileno()
         command = [sys.executable, "-W", "ignore", __file__, str(fd)]
         process = subprocess.Popen(command, pass_fds=[fd])
 
     def end() -> None:
-        here.close()
+        parent_end.close()
         process.wait()
 
     atexit.register(end)
-    return here
+    return parent_end
 
 
 def _next_script(connection: socket.socket) -> str | None:
-    """Copies this process for each request, and waits for its end; returns the script in a copy."""
+    """Forks for each request, and waits for the end of the fork; returns the script in a fork."""
     while True:
         message, fds, _, _ = socket.recv_fds(connection, 1 << 20, 2)
         if not message:
@@ -87,8 +87,8 @@ def _next_script(connection: socket.socket) -> str | None:
         connection.send(str(child).encode())
         connection.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
     connection.close()
-    for number, fd in enumerate(fds, 1):
-        os.dup2(fd, number)
+    for output_fd, fd in enumerate(fds, 1):
+        os.dup2(fd, output_fd)
         os.close(fd)
     request = json.loads(message)
     os.environ.clear()
@@ -103,7 +103,7 @@ if __name__ == "__main__":
     import tensorflow
     import tensorflow_datasets
 
-    # TFDS loads its parts when they are used; these load the rest of TensorFlow too.
+    # TFDS loads its modules at first use; these load the rest of TensorFlow too.
     tensorflow_datasets.features, tensorflow_datasets.core  # noqa: B018
     tensorflow.data, tensorflow.train  # noqa: B018
     gc.freeze()

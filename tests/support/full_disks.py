@@ -1,9 +1,9 @@
-"""Records with each recorder until its disk is full: what was accepted has to be readable.
+"""Records with each recorder until its disk is full: all accepted steps must be readable.
 
     python tests/support/full_disks.py --disks 40 --seed 1
 
-Every value says which it is. A step counts as accepted once `step` has returned. The disks are of
-tmpfs, and of random sizes; the recorders, rates and frames are random, too.
+Every step holds its index. A step counts as accepted once `step` has returned. The disks are tmpfs
+of random sizes; the recorders, rates and frames are random, too.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def small_disk(folder, megabytes):
     """Mounts a small file system at a new folder.
 
     Raises:
-      CannotMount: This process may not.
+      CannotMount: This process lacks the permission.
     """
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
@@ -52,7 +52,7 @@ class Noise(dm_env.Environment):
     """A camera of noise, which fills a disk soon; episodes differ in length."""
 
     def __init__(self, rng):
-        self._rng, self._number = rng, -1
+        self._rng, self._index = rng, -1
         self._noise = np.random.default_rng(0).integers(0, 256, (_SHAPE[0], 2 * _SHAPE[1], 3))
         self._noise = self._noise.astype(np.uint8)
 
@@ -63,27 +63,27 @@ class Noise(dm_env.Environment):
         return specs.Array((1,), np.float32)
 
     def observation(self):
-        self._number += 1
-        begin = self._number * 7 % _SHAPE[1]
+        self._index += 1
+        begin = self._index * 7 % _SHAPE[1]
         frame = np.ascontiguousarray(self._noise[:, begin : begin + _SHAPE[1]])
-        return {"cam": frame, "number": np.array([self._number], np.float32)}
+        return {"cam": frame, "number": np.array([self._index], np.float32)}
 
     def reset(self):
-        self._left = self._rng.randint(1, 30)
+        self._num_left = self._rng.randint(1, 30)
         return dm_env.restart(self.observation())
 
     def step(self, action):
-        self._left -= 1
-        make = dm_env.transition if self._left else dm_env.termination
+        self._num_left -= 1
+        make = dm_env.transition if self._num_left else dm_env.termination
         return make(1.0, self.observation())
 
 
 def check(kind, seed, folder):
-    """Fills a disk; returns how many steps were accepted.
+    """Fills a disk; returns the number of accepted steps, and the error.
 
     Args:
       kind: One of `KINDS`.
-      seed: Chooses the rest.
+      seed: Draws the size of the disk, the rate and the options.
       folder: A new folder, at which the disk is mounted.
     """
     rng = random.Random(f"{kind} {seed}")
@@ -92,15 +92,15 @@ def check(kind, seed, folder):
         accepted, error = (_push if kind == "streams" else _record)(kind, rng, seconds, disk)
         expected = [*range(sum(map(len, accepted)))]
         if kind.startswith("lerobot"):  # Its rows are transitions.
-            expected = [number for episode in accepted for number in episode[:-1]]
-        numbers = _read(kind, disk, folder.with_name(f"{folder.name}-back"))
+            expected = [index for episode in accepted for index in episode[:-1]]
+        indices = _read(kind, disk, folder.with_name(f"{folder.name}-back"))
     assert " lost" not in error, error
-    assert numbers == expected, (
+    assert indices == expected, (
         kind,
         seed,
-        len(numbers),
+        len(indices),
         len(expected),
-        numbers[-3:],
+        indices[-3:],
         expected[-3:],
     )
     return len(expected), error
@@ -122,12 +122,12 @@ def _record(kind, rng, seconds, disk):
                 timestep = env.step(np.zeros(1, np.float32))
                 accepted[-1].append(int(timestep.observation["number"][0]))
     except StorageError as error:
-        env.close()  # It has been said.
+        env.close()  # The error was raised before.
         return accepted, str(error)
 
 
 def _push(kind, rng, seconds, disk):
-    number, noise = 0, Noise(rng)
+    index, noise = 0, Noise(rng)
     recorder = envlogger.StreamRecorder(
         disk / "made",
         video={"cam": envlogger.Video(quality=rng.choice((0, 5)))},
@@ -136,36 +136,36 @@ def _push(kind, rng, seconds, disk):
     is_pushed = False
     try:
         while True:
-            observation, at, is_pushed = noise.observation(), 10**9 + number * 10**7, False
-            recorder.push("cam", at, observation["cam"])
+            observation, time_ns, is_pushed = noise.observation(), 10**9 + index * 10**7, False
+            recorder.push("cam", time_ns, observation["cam"])
             is_pushed = True
-            recorder.push("number", at, observation["number"])
-            number += 1
+            recorder.push("number", time_ns, observation["number"])
+            index += 1
             time.sleep(seconds)
     except StorageError as error:
         with contextlib.suppress(StorageError):
             recorder.close()
-        return [[*range(number)], [number] if is_pushed else []], str(error)
+        return [[*range(index)], [index] if is_pushed else []], str(error)
 
 
-def _read(kind, disk, back):
+def _read(kind, disk, recovered):
     if kind == "streams":
         return _streamed(disk / "made")
     if kind.startswith("lerobot"):
-        recover(disk / "made", back)
+        recover(disk / "made", recovered)
     else:
-        back = disk / "made"
-    read_numbers = []
-    for episode in rlds.sources.open(back, video="frames"):
+        recovered = disk / "made"
+    read_indices = []
+    for episode in rlds.sources.open(recovered, video="frames"):
         observation = episode.steps["observation"]
-        numbers = observation["number"].reshape(-1).astype(int).tolist()
-        assert len(observation["cam"]) == len(numbers)
-        read_numbers += numbers
-    return read_numbers
+        indices = observation["number"].reshape(-1).astype(int).tolist()
+        assert len(observation["cam"]) == len(indices)
+        read_indices += indices
+    return read_indices
 
 
 def _streamed(folder):
-    """Numbers of the frames, which must be those of the other stream, or one more."""
+    """Indices of the frames: those of the other stream, or one more."""
     from mcap.reader import make_reader
 
     [file] = folder.glob("*.mcap")
@@ -173,8 +173,8 @@ def _streamed(folder):
     with file.open("rb") as stream:
         for _, channel, message in make_reader(stream).iter_messages():
             times[channel.topic].append((message.log_time - 10**9) // 10**7)
-    cameras, numbers = (sorted(topic_times) for topic_times in times.values())
-    assert numbers in (cameras, cameras[:-1]), (len(numbers), len(cameras))
+    cameras, indices = (sorted(topic_times) for topic_times in times.values())
+    assert indices in (cameras, cameras[:-1]), (len(indices), len(cameras))
     return cameras
 
 
@@ -183,8 +183,8 @@ def main():
     parser.add_argument("--disks", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    for number in range(options.disks):
-        kind, seed = KINDS[number % len(KINDS)], options.seed + number
+    for index in range(options.disks):
+        kind, seed = KINDS[index % len(KINDS)], options.seed + index
         with tempfile.TemporaryDirectory() as folder:
             count, error = check(kind, seed, pathlib.Path(folder, "disk"))
         print(f"{kind}, seed {seed}: {count} steps accepted and read; {error[:150]}", flush=True)

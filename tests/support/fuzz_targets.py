@@ -1,8 +1,7 @@
-"""Fuzz targets: each makes hostile input of any bytes, and expects its rejection.
+"""Fuzz targets: each makes hostile input from any bytes, and expects its rejection.
 
-A target raises if something is wrong: an error that is none of those documented, records that are
-not those that were announced, twins that differ. `make fuzz` calls them for a long time, the suite
-for a short one, and with what was found before.
+A target raises on undocumented errors, on records that contradict the header of the chunk, and on
+differing twins. `make fuzz` calls them for a long time, the suite briefly and with known failures.
 """
 
 import io
@@ -32,7 +31,7 @@ from riegeli_internals import (
     transposed_chunk,
     transposed_encoder,
 )
-from transposed_parts import Parts, compressed, parts_of
+from transposed_parts import Sections, compressed, sections_of
 
 import riegeli
 from riegeli.base.riegeli_error import ResourceExhaustedError
@@ -50,7 +49,7 @@ _COMPRESSORS = (
     Compressor(CompressionType.SNAPPY),
 )
 _CHUNK_TYPES = b"rrrttttmpsx"
-_PARTS = (
+_SECTIONS = (
     *("tags", "nexts", "indices", "buffer_sizes", "buckets", "transitions", "subtypes"),
     *("buckets", "transitions", "first", "bucket_sizes", "behind_header"),
 )
@@ -58,54 +57,54 @@ _PROJECTIONS: tuple[Any, ...] = (None, [[]], [], [[1]], [[1, 0]], [[2, 1]], [[1,
 
 
 class Choices:
-    """Makes choices from bytes; when they have run out, the first one always."""
+    """Makes choices from bytes; at their end, always the first one."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
+        self._offset = 0
 
     def left(self) -> int:
         """The number of unused bytes."""
-        return len(self._data) - self._at
+        return len(self._data) - self._offset
 
     def below(self, count: int) -> int:
         """A number from 0 to `count - 1`."""
         return int.from_bytes(self.take((count.bit_length() + 7) // 8), "little") % count
 
     def take(self, size: int) -> bytes:
-        """The next bytes, or fewer where they run out."""
-        self._at += size
-        return self._data[self._at - size : self._at]
+        """The next bytes, or fewer at their end."""
+        self._offset += size
+        return self._data[self._offset - size : self._offset]
 
     def pick(self, items: Sequence[Any]) -> Any:
-        """One of several."""
+        """One of the items."""
         return items[self.below(len(items))]
 
     def some_bytes(self) -> bytes:
-        """A few bytes, or many that are the same."""
+        """A few bytes, or many equal ones."""
         kind = self.below(8)
         if kind == 7:
             return self.take(1) * (1 << self.below(20))
         return self.take(self.below(6 if kind else 200))
 
-    def number(self) -> int:
-        """A number of at most 64 bits: small, or around a power of two."""
-        kind = self.below(4)
-        if kind < 2:
+    def uint64(self) -> int:
+        """An integer of at most 64 bits: small, or around a power of two."""
+        form = self.below(4)
+        if form < 2:
             return self.below(16)
-        if kind == 2:
+        if form == 2:
             return self.below(1 << 16)
         return max(0, min((1 << self.below(65)) + self.below(5) - 2, 2**64 - 1))
 
     def times(self, limit: int) -> Iterator[None]:
-        """Yields `most` times, or fewer."""
+        """Yields at most `limit` times."""
         for _ in range(self.below(limit + 1)):
             yield
 
 
 @contextmanager
 def low_limits() -> Iterator[None]:
-    """Within, the limits of reading are low: the targets take that for granted."""
+    """Lowers the limits of reading in the context, as the targets require."""
     with (
         mock.patch("riegeli._format.compression.MAX_DECOMPRESSED_SIZE", MAX_SIZE),
         mock.patch("riegeli._format.transposed_chunk.MAX_DECOMPRESSED_SIZE", MAX_SIZE),
@@ -119,36 +118,36 @@ def low_limits() -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------------
-# Making records, chunks and files
+# Records, chunks and files
 # ---------------------------------------------------------------------------
 
 
 def _message(choices: Choices, depth: int = 0) -> bytes:
-    """A proto message, mostly."""
+    """A proto message, mostly valid."""
     fields = []
     for _ in choices.times(6):
-        number = choices.pick((1, 2, 3, 1, 2, 17, 1 << 20))
+        field = choices.pick((1, 2, 3, 1, 2, 17, 1 << 20))
         kind = choices.below(8)
         if kind < 2:
-            fields.append(_field(number, 0, core.encode_varints((choices.number(),))))
+            fields.append(_field(field, 0, core.encode_varints((choices.uint64(),))))
         elif kind == 2:
-            fields.append(_field(number, 5, choices.take(4).ljust(4, b"\1")))
+            fields.append(_field(field, 5, choices.take(4).ljust(4, b"\1")))
         elif kind == 3:
-            fields.append(_field(number, 1, choices.take(8).ljust(8, b"\1")))
+            fields.append(_field(field, 1, choices.take(8).ljust(8, b"\1")))
         elif kind == 4 or depth == 4:
-            fields.append(_field(number, 2, _with_length(choices.take(choices.below(20)))))
+            fields.append(_field(field, 2, _with_length(choices.take(choices.below(20)))))
         elif kind == 5:
             inside = _message(choices, depth + 1)
-            fields.append(_field(number, 3, inside) + _field(number, 4, b""))
+            fields.append(_field(field, 3, inside) + _field(field, 4, b""))
         elif kind == 6:
-            fields.append(_field(number, 2, _with_length(_message(choices, depth + 1))))
+            fields.append(_field(field, 2, _with_length(_message(choices, depth + 1))))
         else:
             fields.append(choices.take(choices.below(5)))
     return b"".join(fields)
 
 
-def _field(number: int, wire_type: int, content: bytes) -> bytes:
-    return core.encode_varints((number << 3 | wire_type,)) + content
+def _field(field: int, wire_type: int, content: bytes) -> bytes:
+    return core.encode_varints((field << 3 | wire_type,)) + content
 
 
 def _with_length(content: bytes) -> bytes:
@@ -163,45 +162,45 @@ def _records(choices: Choices) -> list[bytes]:
     return records
 
 
-def _damaged(parts: Parts, choices: Choices) -> Parts:
-    """A sound transposed chunk with some damage, which no hash gives away."""
+def _damaged(sections: Sections, choices: Choices) -> Sections:
+    """Returns a valid transposed chunk with some damage that no hash reveals."""
     for _ in choices.times(4):
         kind = choices.below(3)
         if kind == 1:
-            parts = _with_other_state(parts, choices)
+            sections = _with_other_state(sections, choices)
             continue
         if kind == 2:
-            parts = _with_other_buffer(parts, choices)
+            sections = _with_other_buffer(sections, choices)
             continue
-        name = choices.pick(_PARTS)
+        name = choices.pick(_SECTIONS)
         if name == "first":
-            parts = parts.but(first=choices.number())
+            sections = sections.replace(first=choices.uint64())
         elif name in ("subtypes", "transitions", "behind_header"):
-            parts = parts.but(**{name: _changed_bytes(getattr(parts, name), choices)})
+            sections = sections.replace(**{name: _changed_bytes(getattr(sections, name), choices)})
         elif name == "buckets":
-            changed = _changed_items(parts.buckets, choices, _changed_bytes, Choices.some_bytes)
-            parts = parts.but(buckets=changed)
+            changed = _changed_items(sections.buckets, choices, _changed_bytes, Choices.some_bytes)
+            sections = sections.replace(buckets=changed)
         else:
-            numbers = getattr(parts, name) or [len(bucket) for bucket in parts.buckets]
-            changed = _changed_items(numbers, choices, _changed_number, Choices.number)
-            parts = parts.but(**{name: changed})
-    return parts
+            sizes = getattr(sections, name) or [len(bucket) for bucket in sections.buckets]
+            changed = _changed_items(sizes, choices, _changed_integer, Choices.uint64)
+            sections = sections.replace(**{name: changed})
+    return sections
 
 
-def _with_other_state(parts: Parts, choices: Choices) -> Parts:
-    """The same with a state that stands for something else, described as it should be."""
-    subtypes, indices = iter(parts.subtypes), iter(parts.indices)
+def _with_other_state(sections: Sections, choices: Choices) -> Sections:
+    """Returns the sections with another meaning of one state, and consistent indices."""
+    subtypes, indices = iter(sections.subtypes), iter(sections.indices)
     states = []
-    for tag in parts.tags:
+    for tag in sections.tags:
         subtype = next(subtypes, 0) if has_subtype(tag) else 0
         states.append((tag, subtype, next(indices, 0) if has_buffer(tag, subtype) else 0))
-    at = choices.below(len(states)) if states else 0
+    state_index = choices.below(len(states)) if states else 0
     tag = choices.pick((0, 1, 2, 3, *range(8, 15), *range(16, 23), 1 << 20, choices.below(1 << 32)))
-    index = choices.below(len(parts.buffer_sizes) + 1)
-    states[at : at + 1] = [(tag, choices.below(140), index)]
-    nexts = list(parts.nexts)
-    nexts[at : at + 1] = [choices.below(2 * len(states))]
-    return parts.but(
+    index = choices.below(len(sections.buffer_sizes) + 1)
+    states[state_index : state_index + 1] = [(tag, choices.below(140), index)]
+    nexts = list(sections.nexts)
+    nexts[state_index : state_index + 1] = [choices.below(2 * len(states))]
+    return sections.replace(
         tags=[tag for tag, _, _ in states],
         nexts=nexts,
         subtypes=bytes(subtype for tag, subtype, _ in states if has_subtype(tag)),
@@ -209,31 +208,31 @@ def _with_other_state(parts: Parts, choices: Choices) -> Parts:
     )
 
 
-def _with_other_buffer(parts: Parts, choices: Choices) -> Parts:
-    """The same with other values in a buffer, and right sizes."""
-    values = b"".join(parts.buckets)
-    at = choices.below(len(parts.buffer_sizes) + 1)
-    sizes = list(parts.buffer_sizes)
-    begin = sum(sizes[:at])
-    buffer = values[begin : begin + sum(sizes[at : at + 1])]
+def _with_other_buffer(sections: Sections, choices: Choices) -> Sections:
+    """Returns the sections with other values in a buffer, and matching sizes."""
+    values = b"".join(sections.buckets)
+    index = choices.below(len(sections.buffer_sizes) + 1)
+    sizes = list(sections.buffer_sizes)
+    begin = sum(sizes[:index])
+    buffer = values[begin : begin + sum(sizes[index : index + 1])]
     if choices.below(2):
         buffer = buffer[choices.below(2) : len(buffer) - choices.below(3)]
     else:
         buffer = _changed_bytes(buffer, choices)
-    behind = values[begin + sum(sizes[at : at + 1]) :]
-    sizes[at : at + 1] = [len(buffer)]
-    return parts.but(buckets=[values[:begin] + buffer + behind], buffer_sizes=sizes)
+    behind = values[begin + sum(sizes[index : index + 1]) :]
+    sizes[index : index + 1] = [len(buffer)]
+    return sections.replace(buckets=[values[:begin] + buffer + behind], buffer_sizes=sizes)
 
 
 def _changed_bytes(data: bytes, choices: Choices) -> bytes:
-    at = choices.below(len(data) + 1)
-    return data[:at] + choices.some_bytes() + data[at + choices.below(3) :]
+    offset = choices.below(len(data) + 1)
+    return data[:offset] + choices.some_bytes() + data[offset + choices.below(3) :]
 
 
-def _changed_number(number: int, choices: Choices) -> int:
+def _changed_integer(value: int, choices: Choices) -> int:
     if choices.below(2):
-        return choices.number()
-    return min(max(0, number + choices.pick((1, -1, 2, -2))), 2**64 - 1)
+        return choices.uint64()
+    return min(max(0, value + choices.pick((1, -1, 2, -2))), 2**64 - 1)
 
 
 def _changed_items(
@@ -243,36 +242,36 @@ def _changed_items(
     make: Callable[[Choices], T],
 ) -> list[T]:
     changed = list(items)
-    at = choices.below(len(changed) + 1)
+    index = choices.below(len(changed) + 1)
     kind = choices.below(6)
-    if at == len(changed) or kind == 0:
-        changed.insert(at, make(choices))
+    if index == len(changed) or kind == 0:
+        changed.insert(index, make(choices))
     elif kind == 1:
-        del changed[at]
+        del changed[index]
     elif kind == 2:
-        changed[at:at] = changed[at : at + 1] * choices.below(300)
+        changed[index:index] = changed[index : index + 1] * choices.below(300)
     else:
-        changed[at] = change(changed[at], choices)
+        changed[index] = change(changed[index], choices)
     return changed
 
 
-def _transposed_parts(choices: Choices) -> tuple[Parts, int, int]:
-    """A transposed chunk with some damage; and how many records of which size it should have."""
+def _transposed_sections(choices: Choices) -> tuple[Sections, int, int]:
+    """A transposed chunk with some damage, and the number and size of its records."""
     records = _records(choices)
-    parts = _damaged(parts_of(records, choices.pick((None, 1, 10))), choices)
+    sections = _damaged(sections_of(records, choices.pick((None, 1, 10))), choices)
     num_records, size = len(records), sum(map(len, records))
     for _ in choices.times(1):
-        num_records = choices.pick((num_records + 1, choices.number() >> 8, 0))
-        size = choices.pick((size + 1, choices.number(), max(0, size - 1)))
-    return parts, num_records, size
+        num_records = choices.pick((num_records + 1, choices.uint64() >> 8, 0))
+        size = choices.pick((size + 1, choices.uint64(), max(0, size - 1)))
+    return sections, num_records, size
 
 
 def _chunk(choices: Choices) -> Chunk:
     kind = choices.below(4)
     compressor = choices.pick(_COMPRESSORS)
     if kind < 2:
-        parts, num_records, size = _transposed_parts(choices)
-        data = parts.data(compressor)
+        sections, num_records, size = _transposed_sections(choices)
+        data = sections.data(compressor)
         if kind == 1:
             data = _changed_bytes(data, choices)
         return Chunk(choices.pick(b"tttm"), data, num_records % (1 << 56), size)
@@ -280,7 +279,7 @@ def _chunk(choices: Choices) -> Chunk:
         records = _records(choices)
         size, sizes = sum(map(len, records)), list(map(len, records))
         if choices.below(2):
-            sizes = _changed_items(sizes, choices, _changed_number, Choices.number)
+            sizes = _changed_items(sizes, choices, _changed_integer, Choices.uint64)
         stored = compressed(core.encode_varints(sizes), compressor)
         data = bytes([compressor.compression_type]) + _with_length(stored)
         data += compressed(b"".join(records), compressor)
@@ -289,12 +288,12 @@ def _chunk(choices: Choices) -> Chunk:
         return Chunk(ord("r"), data, len(records) + choices.pick((0, 0, 1)), size)
     data = bytes([choices.pick((0, 0x62, 0x7A, 0x73, 1))]) + choices.some_bytes()
     return Chunk(
-        choices.pick(_CHUNK_TYPES), data, choices.number() >> 8, choices.pick((0, choices.number()))
+        choices.pick(_CHUNK_TYPES), data, choices.uint64() >> 8, choices.pick((0, choices.uint64()))
     )
 
 
 def _file(choices: Choices) -> bytes:
-    """A file of hostile chunks under right hashes; or bytes as they come."""
+    """A file of hostile chunks with matching hashes, or arbitrary bytes."""
     if choices.below(8) == 7:
         return choices.take(choices.left() // 2)
     data = bytearray(SIGNATURE.encode(0))
@@ -307,19 +306,19 @@ def _file(choices: Choices) -> bytes:
         header = chunk.header()
         if choices.below(8) == 7:
             header = ChunkHeader(
-                choices.number(), header.data_hash, header.chunk_type, header.num_records, 1
+                choices.uint64(), header.data_hash, header.chunk_type, header.num_records, 1
             )
-        if header.end(len(data)) - len(data) > 1 << 22:  # What is claimed, but not there.
+        if header.end(len(data)) - len(data) > 1 << 22:  # The header claims data that are missing.
             data += header.encode() + chunk.data
         else:
             data += Chunk.encode(chunk, len(data))
     for _ in choices.times(3):
         if choices.below(2):
             block = choices.below(len(data) // BLOCK_SIZE + 1) * BLOCK_SIZE
-            data[block : block + 24] = encode_block_header(choices.number(), choices.number())
+            data[block : block + 24] = encode_block_header(choices.uint64(), choices.uint64())
         else:
-            at = choices.below(len(data))
-            data[at] ^= 1 << choices.below(8)
+            offset = choices.below(len(data))
+            data[offset] ^= 1 << choices.below(8)
     return bytes(data[: len(data) - choices.pick((0, 0, 0, choices.below(1 << 16)))])
 
 
@@ -342,7 +341,7 @@ def read_files(data: bytes) -> None:
 
     def note(region: riegeli.SkippedRegion) -> None:
         regions.append(region)
-        assert len(regions) <= 1000 + len(file), "recovery does not come to an end"
+        assert len(regions) <= 1000 + len(file), "recovery does not end"
         if choices.below(8) == 7:
             raise StopIteration
 
@@ -360,7 +359,7 @@ def read_files(data: bytes) -> None:
         lambda: reader.read_message(FieldDescriptorProto),
         lambda: reader.seek_numeric(choices.below(len(file) + 10)),
         lambda: reader.seek(
-            riegeli.RecordPosition(choices.below(len(file) + 10), choices.number() >> 1)
+            riegeli.RecordPosition(choices.below(len(file) + 10), choices.uint64() >> 1)
         ),
         lambda: reader.search_for_record(lambda record: choices.below(3) - 1),
         lambda: reader.search_for_record(lambda record: (record > b"\x08\7") - (record < b"\x08")),
@@ -381,7 +380,7 @@ def read_files(data: bytes) -> None:
 
 
 def _compare_small_file(file: bytes) -> None:
-    """The short way to read a small file gives what the long way gives, or nothing."""
+    """The fast path for small files returns the records of the reader, or None."""
     records = decode_file._decode_small_file(file)
     if records is not None:
         with riegeli.RecordReader(io.BytesIO(file)) as reader:
@@ -389,30 +388,30 @@ def _compare_small_file(file: bytes) -> None:
 
 
 def decode_chunks(data: bytes) -> None:
-    """Decodes a hostile transposed chunk: what comes out must be what was announced."""
+    """Decodes a hostile transposed chunk: the records must agree with its header."""
     choices = Choices(data)
-    parts, num_records, size = _transposed_parts(choices)
+    sections, num_records, size = _transposed_sections(choices)
     if num_records > MAX_SIZE:  # A file would have to be that long.
         return
     try:
-        chunk = parts.chunk(num_records, size, choices.pick(_COMPRESSORS))
-    except ResourceExhaustedError:  # No writer would make it, so long are its parts.
+        chunk = sections.chunk(num_records, size, choices.pick(_COMPRESSORS))
+    except ResourceExhaustedError:  # Its sections are too long for any writer.
         return
     records = None
     with suppress(riegeli.RiegeliError):
         records = transposed_chunk.decode_transposed_chunk(chunk, num_records)
     scope: Any = choices.pick(({}, {1: True}, {1: None, 2: {1: True}}))
     try:
-        part = transposed_chunk.decode_transposed_chunk(chunk, num_records, scope)
+        projected = transposed_chunk.decode_transposed_chunk(chunk, num_records, scope)
     except riegeli.RiegeliError:
-        # What is not in the scope is no longer there to be looked at, but states still run.
-        assert records is None, "sound as a whole, but not in part"
+        # A projection skips checks of excluded fields, and adds none: states run in both cases.
+        assert records is None, "valid without a projection, but not with one"
         return
-    assert len(part) == num_records
+    assert len(projected) == num_records
     if records is not None:
         assert len(records) == num_records
         assert sum(map(len, records)) == size
-        assert sum(map(len, part)) <= size
+        assert sum(map(len, projected)) <= size
 
 
 def _outcome(function: Callable[..., Any], *args: Any) -> Any:
@@ -422,17 +421,17 @@ def _outcome(function: Callable[..., Any], *args: Any) -> Any:
         return type(e), str(e)
 
 
-def _exactly(data: bytes | memoryview) -> "array[int]":
-    """The same bytes in memory of that size, without the zero that Python puts behind bytes."""
+def _exact_array(data: bytes | memoryview) -> "array[int]":
+    """The bytes in an array of their exact size, without the zero that Python adds to bytes."""
     return array("B", data)
 
 
 def compare_twins(data: bytes) -> None:
-    """Does the same in the compiled core and in plain Python."""
+    """Compares the compiled core with plain Python."""
     _compiled = compiled_core()
 
     choices = Choices(data)
-    parts, num_records, size = _transposed_parts(choices)
+    sections, num_records, size = _transposed_sections(choices)
     arguments: list[Any] = []
 
     def run_machine(*args: Any) -> list[bytes]:
@@ -443,16 +442,16 @@ def compare_twins(data: bytes) -> None:
         mock.patch.object(transposed_chunk, "run_machine", run_machine),
         suppress(riegeli.RiegeliError),
     ):
-        transposed_chunk.decode_transposed_chunk(parts.chunk(num_records, size), num_records)
+        transposed_chunk.decode_transposed_chunk(sections.chunk(num_records, size), num_records)
     if arguments and size <= MAX_SIZE:
         states, first, buffers, transitions = arguments[:4]
         scope = choices.pick((True, True, {}, {1: True}))
-        announced = (num_records, size, scope)
+        claims = (num_records, size, scope)
         actual = _outcome(
             _compiled.run_machine,
-            *(states, first, list(map(_exactly, buffers)), _exactly(transitions), *announced),
+            *(states, first, list(map(_exact_array, buffers)), _exact_array(transitions), *claims),
         )
-        expected = _outcome(pure.run_machine, states, first, buffers, transitions, *announced)
+        expected = _outcome(pure.run_machine, states, first, buffers, transitions, *claims)
         assert actual == expected, (actual, expected)
     count = choices.below(20)
     remaining = choices.take(choices.left())
@@ -466,7 +465,7 @@ def compare_twins(data: bytes) -> None:
         ),
         ("split_fields", ([remaining, *_records(Choices(remaining))],)),
     ):
-        exact = [_exactly(arg) if isinstance(arg, bytes | memoryview) else arg for arg in args]
+        exact = [_exact_array(arg) if isinstance(arg, bytes | memoryview) else arg for arg in args]
         actual = _outcome(getattr(_compiled, name), *exact)
         assert actual == _outcome(getattr(pure, name), *args), name
     _compare_block_headers(Choices(remaining))
@@ -479,16 +478,16 @@ def _compare_block_headers(choices: Choices) -> None:
     pieces = [choices.some_bytes(), memoryview(choices.some_bytes()), choices.take(50)]
     assert _compiled.join(pieces) == b"".join(pieces)
     end = begin + sum(map(len, pieces)) + choices.below(200)
-    laid_out = _outcome(_compiled.interleave_block_headers, pieces, begin, end)
-    assert laid_out == _outcome(pure.interleave_block_headers, pieces, begin, end)
-    if not isinstance(laid_out, bytes):
+    interleaved = _outcome(_compiled.interleave_block_headers, pieces, begin, end)
+    assert interleaved == _outcome(pure.interleave_block_headers, pieces, begin, end)
+    if not isinstance(interleaved, bytes):
         return
-    damaged = bytearray(laid_out)
+    damaged = bytearray(interleaved)
     if choices.below(2) and damaged:
         damaged[choices.below(len(damaged))] ^= 1
-    at = choices.below(len(damaged) + 1)
-    stored = memoryview(damaged)[at : at + choices.pick((1 << 20, choices.below(1 << 17)))]
-    args = (stored, begin + at, begin + choices.pick((0, 0, 0, 1)), end)
+    offset = choices.below(len(damaged) + 1)
+    stored = memoryview(damaged)[offset : offset + choices.pick((1 << 20, choices.below(1 << 17)))]
+    args = (stored, begin + offset, begin + choices.pick((0, 0, 0, 1)), end)
     actual = _outcome(_compiled.strip_block_headers, *args)
     assert actual == _outcome(pure.strip_block_headers, *args)
 

@@ -2,15 +2,14 @@
 
     python gcs_server.py FOLDER     prints the port, and serves until its standard input ends
 
-gcsfs finds it by STORAGE_EMULATOR_HOST. TensorFlow knows no such variable, but its libcurl uses
-the proxy that `https_proxy` names: the server answers CONNECT itself, with the certificate
-`host.pem` in the folder, whose authority `ca.pem` goes to CURL_CA_BUNDLE; `make_certificates` makes
-them.
+gcsfs uses STORAGE_EMULATOR_HOST. TensorFlow has no such variable, but its libcurl uses the proxy
+`https_proxy`: the server answers CONNECT itself, with the certificate `host.pem` in the folder. Its
+authority `ca.pem` goes to CURL_CA_BUNDLE. `make_certificates` writes both.
 
 `Control` talks to it: POST /control sets the state (`refuse`: all requests get 401; `down`: all
-connections are dropped; `drop_after`: so many uploads are answered, and then none; `latency`: how
-many seconds an answer takes; `fail`: so many requests for content get 503; `stall`: so many get no
-answer for ten seconds), GET /control returns the requests so far, as [method, path, bytes sent,
+connections are dropped; `drop_after`: the number of uploads until they are dropped; `latency`: the
+seconds of an answer; `fail`: the number of requests for content that get 503; `stall`: the number
+that wait for ten seconds), GET /control returns the requests so far, as [method, path, bytes sent,
 bytes received].
 """
 
@@ -35,7 +34,7 @@ HOSTS = ("storage.googleapis.com", "www.googleapis.com")
 
 
 def make_certificates(folder):
-    """Makes an authority, and a certificate of it for the hosts that TensorFlow asks."""
+    """Makes an authority, and its certificate for the hosts that TensorFlow connects to."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -73,7 +72,7 @@ def make_certificates(folder):
 
 
 def ask(url, data=None):
-    """The response of a server on this machine, to a POST if there are data."""
+    """Returns the response of a local server to a GET, or with data to a POST."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, data, timeout=10) as answer:
         return answer.read()
@@ -83,7 +82,7 @@ class Control:
     """A server in another process.
 
     Args:
-      folder: Where to put the certificates.
+      folder: The folder of the certificates.
 
     Attributes:
       url: Its address.
@@ -100,16 +99,16 @@ class Control:
     def environment(self, client):
         """The environment variables for a client: "tensorflow" or "gcsfs"."""
         variables = {"https_proxy": self.url, "CURL_CA_BUNDLE": self._ca, "NO_GCE_CHECK": "true"}
-        if client == "gcsfs":  # With it too, TensorFlow reads the examples of a dataset.
+        if client == "gcsfs":  # Examples of datasets are still read by TensorFlow.
             variables |= {"EPATH_USE_TF": "0", "STORAGE_EMULATOR_HOST": self.url}
         return variables
 
     def set(self, **state):
-        """Sets the state; what is not given is as at the beginning."""
+        """Sets the state; omitted values are reset."""
         self._ask(json.dumps(state).encode())
 
     def requests(self):
-        """The requests so far; they are forgotten then."""
+        """Returns the requests since the last call."""
         return json.loads(self._ask())
 
     def _ask(self, data=None):
@@ -123,11 +122,11 @@ class Control:
 
 
 class Refused(Exception):
-    """An answer that is an error: its code, and what it says."""
+    """An error response: its code and message."""
 
 
 class Storage:
-    """The objects, and what the server is asked to do wrong."""
+    """The objects, and the state that `Control` sets."""
 
     def __init__(self):
         self.objects = {}
@@ -195,7 +194,7 @@ class Storage:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers requests, those through the proxy as well."""
+    """Answers direct requests, and those through the proxy."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -206,9 +205,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def handle_expect_100(self):
-        going_on = super().handle_expect_100()
+        continues = super().handle_expect_100()
         self.wfile.flush()
-        return going_on
+        return continues
 
     def do_CONNECT(self):
         self.send_response(200)
@@ -284,14 +283,14 @@ class Handler(BaseHTTPRequestHandler):
         with storage.lock:
             if storage.state.get("down"):
                 return True
-            # What has a body that is no description is an upload.
+            # A request with an upload_id and a body is an upload.
             if "drop_after" in storage.state and "upload_id" in self.path and body:
                 storage.state["drop_after"] -= 1
                 return storage.state["drop_after"] < 0
         return False
 
     def is_one_of(self, counter):
-        """Whether this request is one of so many of which something is to go wrong."""
+        """Counts a request; returns whether it is one of those that must fail."""
         storage = self.server.storage
         with storage.lock:
             storage.state[counter] = storage.state.get(counter, 0) - 1
@@ -359,10 +358,10 @@ class Handler(BaseHTTPRequestHandler):
         if "upload_id" not in query and query.get("uploadType") == "multipart":
             boundary = re.search('boundary="?([^";]+)', self.headers["Content-Type"])[1].encode()
             description, data = (
-                part.partition(b"\r\n\r\n")[2]
-                if b"\r\n\r\n" in part
-                else part.partition(b"\n\n")[2]
-                for part in body.split(b"--" + boundary)[1:3]
+                section.partition(b"\r\n\r\n")[2]
+                if b"\r\n\r\n" in section
+                else section.partition(b"\n\n")[2]
+                for section in body.split(b"--" + boundary)[1:3]
             )
             name = json.loads(description)["name"]
             return self.json(storage.put(name, re.sub(rb"\r?\n\Z", b"", data)))
@@ -378,8 +377,8 @@ class Handler(BaseHTTPRequestHandler):
         if query["upload_id"] not in storage.uploads:
             raise Refused(404, "no such upload")
         name, data = storage.uploads[query["upload_id"]]
-        given = self.headers.get("Content-Range") or ""
-        content_range = re.fullmatch(r"bytes (?:\*|(\d+)-(\d+))/(\*|\d+)", given)
+        header = self.headers.get("Content-Range") or ""
+        content_range = re.fullmatch(r"bytes (?:\*|(\d+)-(\d+))/(\*|\d+)", header)
         if content_range and content_range[1]:
             data[int(content_range[1]) :] = body
         elif not content_range:
@@ -390,7 +389,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """The server; those who go away in the middle are no reason to print something."""
+    """The server; it prints nothing if a client disconnects."""
 
     daemon_threads = True
     request_queue_size = 128

@@ -1,4 +1,4 @@
-"""Datasets of dm_control and of Atari games, on which no check of `rlds.auditing` was made."""
+"""Datasets of dm_control and of Atari games, held out when `rlds.auditing` was developed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import audited_data
 import camera_data
 import numpy as np
 
-__all__ = ["FILMED", "NUMBERS", "make_episodes", "make_films"]
+__all__ = ["DM_CONTROL", "GAMES", "make_episodes", "make_films"]
 
 Policy = Callable[[int, np.ndarray], np.ndarray]
 
@@ -21,13 +21,13 @@ def _cartpole(rng: np.random.Generator) -> Policy:
     """Pumps energy into a pole until it is up, and holds it there."""
     gain, noise = rng.uniform(0.8, 1.2), 0.05
 
-    def policy(row: int, seen: np.ndarray) -> np.ndarray:
-        at, up, side, speed, turn = seen
+    def policy(row: int, observation: np.ndarray) -> np.ndarray:
+        position, up, side, speed, turn = observation
         if up > 0.9:
-            force = 0.1 * at + 0.2 * speed + 1.5 * gain * side + 0.3 * turn
+            force = 0.1 * position + 0.2 * speed + 1.5 * gain * side + 0.3 * turn
         else:
             force = -gain * np.sign(turn * up) * (0.6 if turn * turn / 2 + 10 * up < 10 else -0.2)
-            force -= 0.3 * at
+            force -= 0.3 * position
         return np.array([force + noise * rng.normal()])
 
     return policy
@@ -37,8 +37,8 @@ def _point_mass(rng: np.random.Generator) -> Policy:
     """Drives a mass to the middle as by a spring, along axes that the task mixes."""
     pull, damp = rng.uniform(0.8, 1.2, 2)
 
-    def policy(row: int, seen: np.ndarray) -> np.ndarray:
-        return -3 * pull * seen[:2] - 1.5 * damp * seen[2:] + 0.05 * rng.normal(size=2)
+    def policy(row: int, state: np.ndarray) -> np.ndarray:
+        return -3 * pull * state[:2] - 1.5 * damp * state[2:] + 0.05 * rng.normal(size=2)
 
     return policy
 
@@ -47,7 +47,7 @@ def _walker(rng: np.random.Generator) -> Policy:
     """Swings legs by a rhythm; it may fall."""
     phases, rate = rng.uniform(0, 6.3, 6), rng.uniform(0.2, 0.3)
 
-    def policy(row: int, seen: np.ndarray) -> np.ndarray:
+    def policy(row: int, observation: np.ndarray) -> np.ndarray:
         return 0.6 * np.sin(rate * row + phases) + 0.1 * rng.normal(size=6)
 
     return policy
@@ -57,7 +57,7 @@ def _finger(rng: np.random.Generator) -> Policy:
     """Strokes a body that turns, again and again."""
     rate, shift = rng.uniform(0.1, 0.15), rng.uniform(1, 2)
 
-    def policy(row: int, seen: np.ndarray) -> np.ndarray:
+    def policy(row: int, observation: np.ndarray) -> np.ndarray:
         wave = np.array([np.sin(rate * row), np.sin(rate * row + shift)])
         return 0.7 * wave + 0.05 * rng.normal(size=2)
 
@@ -72,7 +72,7 @@ class Task(NamedTuple):
       task: Its name there.
       policy: Makes a policy for an episode.
       rows: The least and the largest number of rows.
-      repeats: How many steps of the environment are a row.
+      repeats: The steps of the environment for each row.
     """
 
     domain: str
@@ -82,7 +82,7 @@ class Task(NamedTuple):
     repeats: int
 
 
-NUMBERS: Mapping[str, Task] = {
+DM_CONTROL: Mapping[str, Task] = {
     "cart-pole": Task("cartpole", "swingup", _cartpole, (100, 200), 4),
     "point mass": Task("point_mass", "easy", _point_mass, (60, 120), 4),
     "walker": Task("walker", "walk", _walker, (120, 200), 1),
@@ -94,20 +94,20 @@ def make_episodes(name: str, seed: int, episodes: int = 80) -> list[audited_data
     """Returns episodes of a clean dataset of dm_control."""
     from dm_control import suite
 
-    task = NUMBERS[name]
+    task = DM_CONTROL[name]
     rng = np.random.default_rng([seed, *name.encode()])
     env = suite.load(task.domain, task.task, task_kwargs={"random": int(rng.integers(1 << 30))})
     limits = env.action_spec()
     generated = []
     for _ in range(episodes):
-        policy, seen = task.policy(rng), _flat(env.reset().observation)
+        policy, observation = task.policy(rng), _flat(env.reset().observation)
         states, actions = [], []
         for row in range(int(rng.integers(*task.rows))):
-            action = np.clip(policy(row, seen), limits.minimum, limits.maximum)
-            states.append(seen)
+            action = np.clip(policy(row, observation), limits.minimum, limits.maximum)
+            states.append(observation)
             actions.append(action)
             for _ in range(task.repeats):
-                seen = _flat(env.step(action).observation)
+                observation = _flat(env.step(action).observation)
         generated.append(audited_data.Episode(np.array(states), np.array(actions)))
     return generated
 
@@ -118,8 +118,8 @@ def _flat(observation: Mapping[str, np.ndarray]) -> np.ndarray:
 
 # --- Atari ---------------------------------------------------------------------------------------
 
-# The places of the ball and the paddles in the memory of the console.
-FILMED: Mapping[str, tuple[str, list[int], list[int]]] = {
+# The environment; the addresses of the ball and the paddles in the memory; the moves.
+GAMES: Mapping[str, tuple[str, list[int], list[int]]] = {
     "Pong": ("ALE/Pong-v5", [49, 54, 50, 51], [2, 3]),
     "Breakout": ("ALE/Breakout-v5", [99, 101, 72], [2, 3]),
 }
@@ -132,7 +132,7 @@ def make_films(name: str, seed: int, episodes: int = 40) -> list[camera_data.Fil
     import gymnasium
 
     gymnasium.register_envs(ale_py)
-    id_of_game, addresses, moves = FILMED[name]
+    id_of_game, addresses, moves = GAMES[name]
     rng, env = np.random.default_rng([seed, *name.encode()]), gymnasium.make(id_of_game)
     films = []
     for _ in range(episodes):
@@ -148,7 +148,7 @@ def make_films(name: str, seed: int, episodes: int = 40) -> list[camera_data.Fil
             actions.append([float(action)])
             screens.append(screen[::2, ::2])
             screen, *_ = env.step(action)
-        numbers = audited_data.Episode(np.array(states), np.array(actions))
-        films.append(camera_data.Filmed(numbers, {"screen": np.stack(screens)}))
+        episode = audited_data.Episode(np.array(states), np.array(actions))
+        films.append(camera_data.Filmed(episode, {"screen": np.stack(screens)}))
     env.close()
     return films

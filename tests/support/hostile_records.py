@@ -1,7 +1,7 @@
 """Formats without HDF5 for `hostile_sources`: pickles, archives, RL Unplugged, replay buffers.
 
 The mutations here look into files: at the instructions of a pickle, the fields of an example, the
-members of an archive. They leave checksums and lengths right, so that what is wrong gets far.
+members of an archive. They keep checksums and lengths valid, so that the damage reaches deep code.
 """
 
 import gzip
@@ -29,7 +29,7 @@ from rlds.formats.google_creator import pickles
 from rlds.raw_files import restricted_pickle
 from rlds.raw_files.archives import extracted
 
-# Changes bytes without looking at them.
+# Changes bytes of any format.
 Change = Callable[[bytes, random.Random], bytes]
 
 # --- The formats ---------------------------------------------------------------------------------
@@ -87,14 +87,14 @@ def _zip_of_log(directory: Path) -> None:
 
 
 def extracted_log(path: Path) -> epath.Path:
-    """Takes a log out of its archive; returns where it is."""
+    """Extracts the log of an archive; returns its directory."""
     archive = epath.Path(path)
     if not archive.exists():
         raise FileNotFoundError(path)
     return extracted(archive, archive.parent / "extracted")
 
 
-# For each format: what writes it to a directory, its name, what to open, and with which options.
+# For each format: its writer, its name, the path to open in the directory, the options.
 _CAMERAS = {name: {"camera_shape": (2, 3, 3)} for name in ("locomotion", "locomotion_windows")}
 FORMATS: dict[str, tuple[Any, ...]] = {
     "creator": (
@@ -135,23 +135,23 @@ def _instructions(content: bytes) -> list[bytes]:
 
 
 def _pickle(content: bytes, rng: random.Random, change: Change) -> bytes:
-    """Changes instructions of a pickle, or the values in it."""
+    """Changes instructions or values of a pickle."""
     if rng.randrange(3) == 0:
         return pickle.dumps(_with_odd_value(restricted_pickle.loads(content, _ALLOWED), rng), 4)
-    # Frames count bytes, which are others afterwards.
-    program = [part for part in _instructions(content) if part[:1] != b"\x95"]
+    # Frames count bytes, which change.
+    program = [instruction for instruction in _instructions(content) if instruction[:1] != b"\x95"]
     for _ in range(rng.choice((1, 1, 2, 5))):
-        at = rng.randrange(len(program))
+        index = rng.randrange(len(program))
         kind = rng.randrange(5)
         if kind == 0:
-            program[at : at + rng.choice((1, 2, 10))] = []
+            program[index : index + rng.choice((1, 2, 10))] = []
         elif kind == 1:
             begin = rng.randrange(len(program))
-            program[at:at] = program[begin : begin + rng.choice((1, 3, 20))]
+            program[index:index] = program[begin : begin + rng.choice((1, 3, 20))]
         elif kind == 2:
-            program[at] = change(program[at], rng)
+            program[index] = change(program[index], rng)
         else:
-            program[at : at + rng.randrange(2)] = [rng.choice(_INSTRUCTIONS)]
+            program[index : index + rng.randrange(2)] = [rng.choice(_INSTRUCTIONS)]
         program = program or [b"."]
     return b"".join(program)
 
@@ -165,7 +165,7 @@ _ODD = (
 
 
 def _with_odd_value(value: Any, rng: random.Random) -> Any:
-    """The same with an odd value at a place."""
+    """Returns the nest with an odd value somewhere."""
     if rng.randrange(8) == 0:
         return rng.choice(_ODD)
     if isinstance(value, dict) and value:
@@ -188,31 +188,31 @@ def _zip(content: bytes, rng: random.Random, change: Change) -> bytes:
     """Changes the members of a zip archive."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = [(info.filename, archive.read(info)) for info in archive.infolist()]
-    at = rng.randrange(len(members))
-    name, data = members[at]
-    inner = next((mutate for end, mutate in MUTATIONS.items() if name.endswith(end)), None)
+    index = rng.randrange(len(members))
+    name, data = members[index]
+    mutation = next((mutate for end, mutate in MUTATIONS.items() if name.endswith(end)), None)
     kind = rng.randrange(6)
     if kind == 0:
-        members[at] = (rng.choice((*_ODD_NAMES, members[0][0] + "/x")), data)
+        members[index] = (rng.choice((*_ODD_NAMES, members[0][0] + "/x")), data)
     elif kind == 1:
-        members.insert(at, rng.choice(members))
+        members.insert(index, rng.choice(members))
     elif kind == 2:
-        del members[at]
-    elif inner is not None and kind < 5:
-        members[at] = (name, inner(data, rng, change))
+        del members[index]
+    elif mutation is not None and kind < 5:
+        members[index] = (name, mutation(data, rng, change))
     else:
-        members[at] = (name, change(data, rng))
+        members[index] = (name, change(data, rng))
     memory = io.BytesIO()
     method = rng.choice((*[zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED] * 5, zipfile.ZIP_LZMA))
-    odd = rng.choice((None, None, members[0][0])) if members else None
+    odd_member = rng.choice((None, None, members[0][0])) if members else None
     with (
         zipfile.ZipFile(memory, "w", method) as archive,
-        warnings.catch_warnings(action="ignore"),  # Of names that come twice.
+        warnings.catch_warnings(action="ignore"),  # About duplicate names.
     ):
         for name, data in members:
             info = zipfile.ZipInfo(name)
             info.compress_type = archive.compression
-            if name == odd:
+            if name == odd_member:
                 info.external_attr = rng.choice((0o120777, 0o40755, 0o10644)) << 16
             archive.writestr(info, data)
     return memory.getvalue()
@@ -222,14 +222,14 @@ _ODD_NAMES = ("", ".", "/etc/x", "../x", "a/../../x", "a\\b", "\0", "é\udcff", 
 
 
 def _tar(content: bytes, rng: random.Random, change: Change) -> bytes:
-    """Changes the members of a tar archive; the checksums of their headers are right."""
+    """Changes the members of a tar archive; the checksums of their headers stay valid."""
     unpacked = gzip.decompress(content)
     with tarfile.open(fileobj=io.BytesIO(unpacked)) as archive:
         members = [(info, archive.extractfile(info).read()) for info in archive]
     if rng.randrange(4) == 0:
         return gzip.compress(change(unpacked, rng), 1)
-    at = rng.randrange(len(members))
-    info, data = members[at]
+    index = rng.randrange(len(members))
+    info, data = members[index]
     kind = rng.randrange(6)
     if kind == 0:
         info.name = rng.choice((*_ODD_NAMES, members[0][0].name, members[0][0].name + "/x"))
@@ -237,7 +237,7 @@ def _tar(content: bytes, rng: random.Random, change: Change) -> bytes:
         info.type = rng.choice([bytes([code]) for code in b"0123456789ABDKLMNSVXgx\0\xff"])
         info.linkname = rng.choice(("/etc/passwd", "../..", members[0][0].name))
     elif kind == 2:
-        members.insert(rng.randrange(len(members)), members[at])
+        members.insert(rng.randrange(len(members)), members[index])
     elif kind == 3:
         key = rng.choice(("path", "size", "linkpath", "GNU.sparse.map", "hdrcharset", "x"))
         info.pax_headers = {key: rng.choice(("-1", "7", "1" * 30, "../x", "x" * 3000, ""))}
@@ -251,7 +251,7 @@ def _tar(content: bytes, rng: random.Random, change: Change) -> bytes:
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
     written = bytearray(memory.getvalue())
-    if rng.randrange(4) == 0:  # A header with another size, and the checksum of that.
+    if rng.randrange(4) == 0:  # A header with another size, and its checksum.
         size = rng.choice((b"-0000000001\0", b"77777777777\0", b"\x80" + b"\xff" * 11, b"x" * 12))
         written[124:136] = size
         written[148:156] = b" " * 8
@@ -302,35 +302,35 @@ def _example(record: bytes, rng: random.Random, change: Change) -> bytes:
     elif not values:
         feature.Clear()
     else:
-        at = rng.randrange(len(values))
-        if isinstance(values[at], bytes):
-            values[at] = change(values[at], rng)
-        elif isinstance(values[at], float):
-            values[at] = rng.choice((0.0, -1.0, 0.5, float("nan"), float("inf"), 3e38, 2.0))
+        index = rng.randrange(len(values))
+        if isinstance(values[index], bytes):
+            values[index] = change(values[index], rng)
+        elif isinstance(values[index], float):
+            values[index] = rng.choice((0.0, -1.0, 0.5, float("nan"), float("inf"), 3e38, 2.0))
         else:
-            values[at] = rng.choice((0, 1, 2, -1, 2**31, 2**63 - 1, -(2**63)))
+            values[index] = rng.choice((0, 1, 2, -1, 2**31, 2**63 - 1, -(2**63)))
     return example.SerializeToString(deterministic=True)
 
 
 def _tfrecords(content: bytes, rng: random.Random, change: Change) -> bytes:
-    import hostile_sources  # Which imports this module.
+    import hostile_sources  # It imports this module.
 
     records = hostile_sources.read_tfrecords(content)
     for _ in range(rng.choice((1, 1, 3))):
-        at = rng.randrange(len(records))
-        records[at] = _example(records[at], rng, change) if rng.randrange(8) else b""
+        index = rng.randrange(len(records))
+        records[index] = _example(records[index], rng, change) if rng.randrange(8) else b""
     if rng.randrange(10) == 0:
         rng.shuffle(records)
     return hostile_sources.write_tfrecords(records)
 
 
-# By the ends of the names of files.
+# Mutations by the endings of file names.
 MUTATIONS: dict[str, Callable[[bytes, random.Random, Change], bytes]] = {
     ".pkl": _pickle,
     ".zip": _zip,
     ".npz": _zip,
     ".npy": _npy,
     ".tar.gz": _tar,
-    **{f"_ckpt.{number}.gz": _gzipped_npy for number in range(3)},
-    **{f"-0000{number}-of-00002": _tfrecords for number in range(2)},
+    **{f"_ckpt.{index}.gz": _gzipped_npy for index in range(3)},
+    **{f"-0000{index}-of-00002": _tfrecords for index in range(2)},
 }

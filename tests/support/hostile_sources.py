@@ -1,10 +1,10 @@
-"""Raw data that somebody spoilt on purpose: what its source makes of it.
+"""Tests of sources with maliciously damaged raw data.
 
-`FORMATS` has small raw data in every format there is. An input is one of them, mutated by a number
+`FORMATS` has small raw data in every format. An input is one of them, mutated by a seed
 (`mutated`): bytes flipped, files cut, pieces spliced, names exchanged, values of HDF5 and JSON
 replaced and nested. Its source reads all of it (`outcome`); allowed are episodes, damaged episodes,
-a `SourceError` and a `FileNotFoundError`. The suite tries a few inputs, and those that were found;
-`make fuzz` tries as many as there is time for (`try_many`), in processes that have little memory.
+a `SourceError` and a `FileNotFoundError`. The suite tries a few inputs, and those of earlier
+failures; `make fuzz` tries many (`try_many`), in processes with little memory.
 """
 
 import contextlib
@@ -87,10 +87,10 @@ class Raw(NamedTuple):
     """A format of raw data.
 
     Attributes:
-      write: Writes a little of it to an empty directory.
+      write: Writes a few episodes to an empty directory.
       format: Its name.
-      path: Where the data is in the directory.
-      options: Those of the source; of what is only opened, see `OPTIONS`.
+      path: The path of the data in the directory.
+      options: The options of the source; for `rlds.sources.open`, see `OPTIONS`.
     """
 
     write: Callable[[Path], Any]
@@ -99,7 +99,7 @@ class Raw(NamedTuple):
     options: Mapping[str, Any] = MappingProxyType({})
 
     def source(self, directory: Path) -> AnySource:
-        """Makes the source for a directory in which it was written."""
+        """Makes the source of the data in a directory."""
         path = directory / self.path
         if self.format == "envlogger" and self.path:
             path = hostile_records.extracted_log(path)
@@ -199,7 +199,7 @@ def _write_folder(directory: Path, *, file_format: str) -> None:
 
 
 def _exported(directory: Path, *, format: str, name: str, **options: Any) -> None:
-    """Writes what an export makes of data that the format has no place for."""
+    """Writes an export of data that the format cannot store without a sidecar."""
     _d4rl(directory)
     raw = directory / "hopper.hdf5"
     rlds.sources.export(raw, format, directory / name, verify=False, **options)
@@ -213,7 +213,7 @@ def _zarr(directory: Path) -> None:
     (directory / "a.zarr").rmdir()
 
 
-# The formats of exports that have a sidecar: the path of what they write, and options.
+# The formats of exports with a sidecar: the name of the dataset, and options.
 EXPORTS: dict[str, tuple[str, dict[str, Any]]] = {
     "minari": ("toy-v0", {}),
     "lerobot": ("data", {"fps": 10.0}),
@@ -308,29 +308,29 @@ FORMATS: dict[str, Raw] = {
 }
 
 
-# What to open of it, and as which format.
+# The path to open in the directory, and the format.
 OPENED = {name: (raw.path, raw.format) for name, raw in FORMATS.items()}
-# What can be opened, and how.
+# Formats that `rlds.sources.open` detects, and its options.
 NAMES = [name for name in FORMATS if not name.startswith(("logs_", "exported_"))]
 OPTIONS = {
     name: {"camera_shape": (2, 3, 3)} for name in ("rlu_locomotion", "rlu_locomotion_windows")
 }
 
 
-def written(name: str, directory: Path) -> Path:
-    """Writes raw data of a format; returns what to open."""
+def write_raw(name: str, directory: Path) -> Path:
+    """Writes raw data of a format; returns the path to open."""
     directory.mkdir(exist_ok=True)
     FORMATS[name].write(directory)
     return directory / FORMATS[name].path
 
 
-def opened(name: str, directory: Path) -> rlds.sources.Episodes:
+def open_raw(name: str, directory: Path) -> rlds.sources.Episodes:
     """Writes raw data of a format, and opens it."""
-    return rlds.sources.open(written(name, directory), "all", **OPTIONS.get(name, {}))
+    return rlds.sources.open(write_raw(name, directory), "all", **OPTIONS.get(name, {}))
 
 
 def write_all(root: Path) -> None:
-    """Writes sound data of every format, in a directory each."""
+    """Writes intact data of every format, each in its own directory."""
     for name in NAMES:
         for path, data in files_of(name).items():
             file = root / name / path
@@ -340,47 +340,47 @@ def write_all(root: Path) -> None:
 
 @functools.cache
 def files_of(name: str) -> Mapping[str, bytes]:
-    """Returns the files of a format, as they are when they are sound."""
+    """Returns the intact files of a format."""
     with tempfile.TemporaryDirectory() as directory:
         FORMATS[name].write(Path(directory))
         return {
             os.fspath(path.relative_to(directory)): path.read_bytes()
             for path in sorted(Path(directory).rglob("*"))
-            if path.is_file() and ".rlds" not in path.parts  # Which is no part of the data.
+            if path.is_file() and ".rlds" not in path.parts  # Not the caches.
         }
 
 
 # --- Mutations -----------------------------------------------------------------------------------
 
-_NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40)
-_NUMBERS += (2**63 - 1, 2**63, 2**64 - 1)
+_LIMITS = (0, 1, 2, 7, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40)
+_LIMITS += (2**63 - 1, 2**63, 2**64 - 1)
 
 
 def flip(content: bytes, rng: random.Random) -> bytes:
-    """Changes a few bytes, or writes a number over some."""
+    """Changes a few bytes, or overwrites some with a limit of integers."""
     changed = bytearray(content)
     for _ in range(rng.choice((1, 1, 2, 4, 16))):
         if not changed:
             break
         # Headers are at the beginning, or at the end.
-        where = rng.choice((len(changed), min(len(changed), 200)))
-        at = rng.randrange(where)
-        at = rng.choice((at, at, len(changed) - 1 - at))
+        end = rng.choice((len(changed), min(len(changed), 200)))
+        offset = rng.randrange(end)
+        offset = rng.choice((offset, offset, len(changed) - 1 - offset))
         kind = rng.randrange(4)
         if kind == 0:
-            changed[at] ^= 1 << rng.randrange(8)
+            changed[offset] ^= 1 << rng.randrange(8)
         elif kind == 1:
-            changed[at] = rng.choice((0, 255, rng.randrange(256)))
+            changed[offset] = rng.choice((0, 255, rng.randrange(256)))
         else:
             size = rng.choice((1, 2, 4, 8))
-            number = rng.choice(_NUMBERS) % 256**size
+            limit = rng.choice(_LIMITS) % 256**size
             order = rng.choice(("little", "big"))
-            changed[at : at + size] = number.to_bytes(size, order)[: len(changed) - at]
+            changed[offset : offset + size] = limit.to_bytes(size, order)[: len(changed) - offset]
     return bytes(changed)
 
 
 def cut(content: bytes, rng: random.Random) -> bytes:
-    """Takes a piece away: the end, most often."""
+    """Removes a piece, most often the end."""
     begin = rng.randrange(len(content) + 1)
     end = rng.choice((len(content), min(len(content), begin + rng.choice((1, 8, 100)))))
     return content[:begin] + content[end:]
@@ -391,15 +391,15 @@ def splice(content: bytes, rng: random.Random, other: bytes = b"") -> bytes:
     other = other or content
     begin = rng.randrange(len(other) + 1)
     piece = other[begin : begin + rng.choice((1, 4, 8, 64, 512, 4096))]
-    at = rng.randrange(len(content) + 1)
-    return content[:at] + piece + content[at + rng.choice((0, len(piece))) :]
+    offset = rng.randrange(len(content) + 1)
+    return content[:offset] + piece + content[offset + rng.choice((0, len(piece))) :]
 
 
 _BYTES = (flip, flip, cut, splice)
 
 
 def _odd_value(rng: random.Random, valid: Any = None) -> Any:
-    """A value of JSON that one does not expect."""
+    """Returns an unexpected value of JSON."""
     deep: Any = []
     for _ in range(rng.choice((3, 70, 3000)) if rng.randrange(10) == 0 else 1):
         deep = [deep] if rng.randrange(2) else {"x": deep}
@@ -445,7 +445,7 @@ def _hdf5(content: bytes, rng: random.Random) -> bytes:
     return memory.getvalue()
 
 
-# Of what makes no sense: another mutation is tried then.
+# Raised by impossible mutations.
 _H5PY_ERRORS = (OSError, KeyError, ValueError, TypeError, RuntimeError)
 
 
@@ -550,22 +550,22 @@ def _crc(data: bytes) -> int:
 
 
 def read_tfrecords(content: bytes) -> list[bytes]:
-    """Returns the records of a sound file."""
-    records, at = [], 0
-    while at < len(content):
-        (length,) = struct.unpack_from("<Q", content, at)
-        records.append(content[at + 12 : at + 12 + length])
-        at += length + 16
+    """Returns the records of an intact file."""
+    records, offset = [], 0
+    while offset < len(content):
+        (length,) = struct.unpack_from("<Q", content, offset)
+        records.append(content[offset + 12 : offset + 12 + length])
+        offset += length + 16
     return records
 
 
 def write_tfrecords(records: list[bytes]) -> bytes:
-    """Returns the file that has these records."""
-    parts = []
+    """Returns a file with these records."""
+    pieces = []
     for record in records:
         header = struct.pack("<Q", len(record))
-        parts += [header, struct.pack("<I", _crc(header)), record, struct.pack("<I", _crc(record))]
-    return b"".join(parts)
+        pieces += [header, struct.pack("<I", _crc(header)), record, struct.pack("<I", _crc(record))]
+    return b"".join(pieces)
 
 
 def _read_riegeli(content: bytes) -> list[bytes]:
@@ -584,7 +584,7 @@ def _write_riegeli(records: list[bytes]) -> bytes:
 def _in_records(
     read: Callable[[bytes], list[bytes]], write: Callable[[list[bytes]], bytes]
 ) -> Callable[[bytes, random.Random], bytes]:
-    """A mutation within the records of a file, whose checksums are right afterwards."""
+    """Returns a mutation of the records of a file, which writes valid checksums."""
 
     def mutate(content: bytes, rng: random.Random) -> bytes:
         records = read(content)
@@ -611,7 +611,7 @@ def _in_gzip(content: bytes, rng: random.Random) -> bytes:
     return gzip.compress(rng.choice(_BYTES)(gzip.decompress(content), rng), 1)
 
 
-# What looks into files, by the ends of their names; others are added by the formats that have them.
+# Mutations of the structure of files, by the endings of their names.
 STRUCTURED: dict[str, Callable[[bytes, random.Random], bytes]] = {
     ".hdf5": _hdf5,
     **dict.fromkeys((".json", ".zarray", ".zattrs"), _json),
@@ -631,13 +631,13 @@ def _structured(name: str) -> Callable[[bytes, random.Random], bytes] | None:
     return next((mutate for end, mutate in STRUCTURED.items() if name.endswith(end)), None)
 
 
-# Stands for a pipe in the place of a file: who opens it waits for ever.
+# Stands for a named pipe: a reader that opens it waits forever.
 PIPE = b"a pipe"
 _ODD_NAMES = ("x", "data", "-1", "0", "episode_9", "é\udcff", "a b", "%s", "." * 20, "n" * 200)
 
 
 def rename(files: Files, rng: random.Random) -> Files:
-    """Renames a file, exchanges two, takes one away, moves it, or puts a pipe in its place."""
+    """Renames, exchanges, removes or moves a file, or replaces it by a pipe."""
     name, other = rng.choice(sorted(files)), rng.choice(sorted(files))
     kind = rng.randrange(5)
     changed = dict(files)
@@ -656,7 +656,7 @@ def rename(files: Files, rng: random.Random) -> Files:
 
 
 def mutated(name: str, seed: int) -> Files:
-    """Returns an input: the files of a format, of which something is spoilt."""
+    """Returns an input: the files of a format with mutations."""
     rng = random.Random(f"{name} {seed}")
     files = dict(files_of(name))
     for _ in range(rng.choice((1, 1, 1, 2))):
@@ -669,7 +669,7 @@ def mutated(name: str, seed: int) -> Files:
         structured = _structured(chosen)
         content = files[chosen]
         if structured is not None and rng.randrange(2):
-            with contextlib.suppress(Exception):  # It may be spoilt already.
+            with contextlib.suppress(Exception):  # A first mutation may have broken the structure.
                 files[chosen] = structured(content, rng)
         else:
             mutate = rng.choice(_BYTES)
@@ -680,29 +680,29 @@ def mutated(name: str, seed: int) -> Files:
     return files
 
 
-# --- What becomes of them -------------------------------------------------------------------------
+# --- Outcomes -------------------------------------------------------------------------------------
 
 
 @functools.cache
 def scratch() -> Path:
-    """A directory for inputs, in memory if there is one there."""
+    """A directory for inputs, in memory if possible."""
     shm = Path("/dev/shm")
     return Path(tempfile.mkdtemp(prefix="hostile-", dir=shm if os.access(shm, os.W_OK) else None))
 
 
 @functools.cache
 def canary() -> Path:
-    """A file that nobody has any business with."""
+    """A file that no source may read."""
     path = scratch() / "canary.hdf5"
     with h5py.File(path, "w") as file:
         file["rewards"] = np.zeros(12, np.float32)
     return path
 
 
-class _Opened:
-    """The files that this process opens through Python, while it looks.
+class _OpenedFiles:
+    """The files that this process opens through Python after `start`.
 
-    Not those that threads of earlier tests open, which are still there.
+    Threads that earlier tests have left are ignored.
     """
 
     def __init__(self) -> None:
@@ -714,41 +714,41 @@ class _Opened:
         if event != "open" or self.paths is None or threading.get_ident() in self._other_threads:
             return
         if isinstance(arguments[0], str | bytes):
-            # Below a directory that it was given, rmtree opens others by their names alone.
+            # rmtree opens subdirectories by names relative to a descriptor.
             if sys._getframe(1).f_globals.get("__name__") == "shutil":
                 return
             self.paths.append(os.fsdecode(arguments[0]))
 
-    def look(self) -> None:
-        """Begins to look."""
+    def start(self) -> None:
+        """Begins the list of paths."""
         self._other_threads = {thread.ident for thread in threading.enumerate()} - {
             threading.get_ident()
         }
         self.paths = []
 
 
-_opened = functools.cache(_Opened)
-# Modules are loaded late; and of the processors there are libraries ask.
+_opened_files = functools.cache(_OpenedFiles)
+# Modules are loaded late, and libraries look up the processors.
 _HARMLESS = (sys.prefix, sys.base_prefix, os.fspath(Path(__file__).parents[2]), "/proc/", "/sys/")
-# Copies of files that are made to be read; and what an editable installation has in `sys.path`.
+# Temporary copies for readers; entries of editable installations in `sys.path`.
 _HARMLESS += (os.path.join(tempfile.gettempdir(), "rlds-"), "__editable__.")
 
 
 def pack(files: Files, archive: Path) -> None:
-    """Keeps an input, to be tried again."""
+    """Stores an input, to try it again."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for path, content in files.items():
             file.writestr(zipfile.ZipInfo(path), content, zipfile.ZIP_DEFLATED)
 
 
 def unpack(archive: Path) -> Files:
-    """Returns an input that was kept."""
+    """Returns a stored input."""
     with zipfile.ZipFile(archive) as file:
         return {name: file.read(name) for name in file.namelist()}
 
 
 def write(files: Files, directory: Path) -> None:
-    """Writes files to a directory, as far as their names are possible."""
+    """Writes files to a directory, except those with impossible names."""
     for path, content in files.items():
         with contextlib.suppress(OSError, ValueError):
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
@@ -759,7 +759,7 @@ def write(files: Files, directory: Path) -> None:
 
 
 def read_all(source: AnySource) -> Counter[str]:
-    """Reads all that a source has to give, and makes examples of its episodes."""
+    """Reads everything of a source, and encodes its episodes as examples."""
     counts: Counter[str] = Counter()
     with reading.errors_of(source):
         examples = source.can.examples
@@ -790,13 +790,13 @@ def read_all(source: AnySource) -> Counter[str]:
 
 
 def _keeps_hdf5_busy(content: bytes) -> bool:
-    """Whether a heap in a file has an object of no size, which HDF5 1.14 and 2.0 read for ever."""
+    """Whether a heap in a file has an object of size 0, which HDF5 1.14 and 2.0 read forever."""
     for heap in re.finditer(b"GCOL", content):
         offset = heap.start() + 16
         end = heap.start() + int.from_bytes(content[offset - 8 : offset], "little")
         while offset + 16 <= min(end, len(content)):
-            number, size = struct.unpack_from("<H6xQ", content, offset)
-            step = (16 + (size + 7 & ~7) if number else size) & 2**64 - 1
+            object_id, size = struct.unpack_from("<H6xQ", content, offset)
+            step = (16 + (size + 7 & ~7) if object_id else size) & 2**64 - 1
             if not step:
                 return True
             offset += step
@@ -804,22 +804,22 @@ def _keeps_hdf5_busy(content: bytes) -> bool:
 
 
 def outcome(name: str, files: Files) -> str:
-    """Returns what a source makes of an input: "read", "damaged", "refused", or "missing".
+    """Returns the outcome of an input: "read", "damaged", "refused", or "missing".
 
-    One that HDF5 would read for ever is not given to it: then, "endless". The guide to datasets
+    It is "endless" without a try if HDF5 would read the input forever. The guide to datasets
     warns of these.
 
     Raises:
-      AssertionError: It read a file that is none of its own.
-      Exception: Any other error is a finding.
+      AssertionError: The source read a foreign file.
+      Exception: Any other error of the source: a finding.
     """
     if any(map(_keeps_hdf5_busy, files.values())):
         return "endless"
     directory = Path(tempfile.mkdtemp(dir=scratch()))
-    watch, opened = Watch(canary()), _opened()
+    watch, opened = Watch(canary()), _opened_files()
     try:
         write(files, directory)
-        opened.look()
+        opened.start()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -841,28 +841,28 @@ def outcome(name: str, files: Files) -> str:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-# --- Many of them ---------------------------------------------------------------------------------
+# --- Many inputs ----------------------------------------------------------------------------------
 
 
-class _Shared:
-    """The number of the input of a process, shared with the process that watches it."""
+class _SharedSeed:
+    """The seed of the current input of a process, shared with the process that watches it."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, 8)
 
-    def put(self, number: int) -> None:
-        struct.pack_into("<q", self._memory, 0, number)
+    def put(self, seed: int) -> None:
+        struct.pack_into("<q", self._memory, 0, seed)
 
     def get(self) -> int:
         return int(struct.unpack_from("<q", self._memory)[0])
 
 
-def _work(name: str, begin: int, end: int, shared: _Shared, log: Path) -> None:
-    """Tries inputs in this process, until it dies of one, or there are enough."""
+def _work(name: str, begin: int, end: int, shared: _SharedSeed, log: Path) -> None:
+    """Tries inputs in this process, until one kills it, or the last one."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
     resource.setrlimit(resource.RLIMIT_AS, (used + MAX_BYTES, used + MAX_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    faulthandler.disable()  # The process that watches says what is worth saying.
+    faulthandler.disable()  # The process that watches logs the reason.
     for seed in range(begin, end):
         shared.put(seed)
         try:
@@ -877,9 +877,9 @@ def _work(name: str, begin: int, end: int, shared: _Shared, log: Path) -> None:
 
 
 def try_many(name: str, begin: int, end: int, log: Path) -> None:
-    """Tries inputs in a process of their own; writes to the log what is found."""
+    """Tries inputs in processes of their own; logs the findings."""
     while begin < end:
-        shared = _Shared()
+        shared = _SharedSeed()
         shared.put(begin)
         pid = os.fork()
         if not pid:
@@ -887,16 +887,16 @@ def try_many(name: str, begin: int, end: int, log: Path) -> None:
                 _work(name, begin, end, shared, log)
             finally:
                 os._exit(0)
-        why = _wait(pid, shared)
+        reason = _wait(pid, shared)
         begin = shared.get()
         if begin < end:
             with log.open("a") as file:
-                file.write(f"{name} {begin}: {why}\n")
+                file.write(f"{name} {begin}: {reason}\n")
             begin += 1
 
 
-def _wait(pid: int, shared: _Shared) -> str:
-    """Waits for a process that tries inputs, and ends one that hangs; returns why it ended."""
+def _wait(pid: int, shared: _SharedSeed) -> str:
+    """Waits for a process that tries inputs, and kills it if it hangs; returns the reason."""
     seen, since = shared.get(), time.monotonic()
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)

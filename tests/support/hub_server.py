@@ -2,7 +2,7 @@
 
     python hub_server.py FOLDER
 
-It prints the address, and then what it is asked.
+It prints the address, and then each request.
 """
 
 import base64
@@ -16,13 +16,13 @@ from urllib.parse import unquote
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Answers what huggingface_hub asks before it reads a file, gives parts, takes commits."""
+    """Answers huggingface_hub: metadata, byte ranges of files, commits."""
 
     protocol_version = "HTTP/1.1"
     root = Path()
     commit = "0" * 40
 
-    def described(self, file):
+    def describe(self, file):
         name = str(file.relative_to(self.root))
         oid = hashlib.sha1(str(file.stat().st_mtime_ns).encode()).hexdigest()
         if file.is_dir():
@@ -49,7 +49,7 @@ class Hub(BaseHTTPRequestHandler):
         elif (
             path == f"/api/datasets/owner/name/tree/{self.commit}" and "recursive=true" in self.path
         ):
-            self.reply([self.described(each) for each in sorted(self.root.rglob("*"))])
+            self.reply([self.describe(each) for each in sorted(self.root.rglob("*"))])
         else:
             self.reply({"error": "no"}, 404, **{"X-Error-Code": "RepoNotFound"})
 
@@ -74,7 +74,7 @@ class Hub(BaseHTTPRequestHandler):
             self.reply({"error": "no"}, 404, **{"X-Error-Code": "RepoNotFound"})
 
     def log_message(self, *_):
-        """Nothing."""
+        """Prints nothing."""
 
 
 if __name__ == "__main__":

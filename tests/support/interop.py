@@ -1,8 +1,8 @@
 """The number and the seed of the random cases of interop tests.
 
-`INTEROP_CASES` in the environment says how many, 200 by default, and `INTEROP_SEED` the seed of the
-first one. Without that a run draws it anew, so that every run sees other cases; it is printed, and
-each failure names the seed of its case.
+`INTEROP_CASES` in the environment is the number, 200 by default; `INTEROP_SEED` is the seed of the
+first case, drawn by default, so that every run tries different cases. A run prints it, and each
+failure names the seed of its case.
 """
 
 import os

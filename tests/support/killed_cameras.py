@@ -1,7 +1,7 @@
 """Records two cameras without end, to be killed: `killed_cameras.py log|lerobot|streams FOLDER`.
 
-Each row and each frame says which it is, see `killed_lerobot`. An episode is written on the
-standard output once it has to survive.
+Each row and each frame holds its index, see `killed_lerobot`. The index of an episode is printed
+once it must survive.
 """
 
 import sys
@@ -17,9 +17,9 @@ from rlds.recording import LeRobotBackendWriter
 
 _CAMERAS = ("top", "wrist")
 _VIDEO = envlogger.Video(fps=50, gop=5)
-NUM_EPISODES = 120  # There are no more numbers.
+NUM_EPISODES = 120  # The limit of the numbers in frames.
 _SECONDS = 0.005
-# Steps of a log are in the file after its flush interval, streams after a twentieth of a second.
+# Episodes until data must be in the file: a log has its flush interval, streams have 0.05 s.
 _LATE = 5
 
 
@@ -65,11 +65,11 @@ def record_streams(path):
         for episode in range(NUM_EPISODES):
             with recorder.episode():
                 for row in range(NUM_FRAMES):
-                    at = time.time_ns()
-                    for number, name in enumerate(_CAMERAS):
-                        recorder.push(name, at, frame_of(number, episode, row))
-                    recorder.push("state", at, state_of(episode, row))
-                    recorder.push("action", at, -state_of(episode, row))
+                    time_ns = time.time_ns()
+                    for camera, name in enumerate(_CAMERAS):
+                        recorder.push(name, time_ns, frame_of(camera, episode, row))
+                    recorder.push("state", time_ns, state_of(episode, row))
+                    recorder.push("action", time_ns, -state_of(episode, row))
                     time.sleep(_SECONDS)
             if episode >= _LATE:
                 print(episode - _LATE, flush=True)

@@ -1,7 +1,7 @@
-"""Conversions that are killed: a program.
+"""A program that kills conversions.
 
-A process that has loaded all there is to load, and has no threads, starts one child after the other
-by `fork`, which converts, and dies at some access to a file.
+A process that has loaded all modules, and has no threads, forks one child after the other. Each
+converts, and dies at some access to a file.
 """
 
 import json
@@ -30,7 +30,7 @@ def main(directory: Path) -> None:
         num_accesses = in_child(source, complete, None)[1]
         random.seed(name)
         num_kills = 0
-        # Until it was finished, or died after the last thing that it had to do.
+        # Until a conversion is complete, without a folder of staged files.
         while not (data_dir / "dataset" / "1.0.0").exists() or staged(data_dir):
             may_die = num_kills < MAX_KILLS
             accesses = random.randrange(num_accesses) if may_die else None
@@ -53,7 +53,7 @@ def in_child(source: AnySource, data_dir: Path, accesses: int | None) -> tuple[i
     """Converts in a child, which dies after some accesses to files of the dataset.
 
     Returns:
-      How it ended, as `subprocess` says it, and how many accesses there were.
+      The exit code, in the form of `subprocess`, and the number of accesses.
     """
     receive, send = os.pipe()
     child = os.fork()
@@ -64,7 +64,7 @@ def in_child(source: AnySource, data_dir: Path, accesses: int | None) -> tuple[i
             tfds_builders.convert(source, name="dataset", data_dir=data_dir)
             os.write(send, str(num_accesses[0]).encode())
             code = 0
-        except FileExistsError:  # It died as it cleaned up.
+        except FileExistsError:  # The last conversion died while it cleaned up.
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -72,15 +72,15 @@ def in_child(source: AnySource, data_dir: Path, accesses: int | None) -> tuple[i
             os._exit(code)
     os.close(send)
     with open(receive, "rb") as stream:
-        seen = stream.read()
+        output = stream.read()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status not in (0, -signal.SIGKILL):
         raise RuntimeError(f"a conversion ended with {status}")
-    return status, int(seen or 0)
+    return status, int(output or 0)
 
 
 def die_after(directory: Path, accesses: int | None) -> list[int]:
-    """Kills this process at an access to a file of a directory; returns how many there were."""
+    """Kills this process at an access to a file of a directory; returns the count so far."""
     num_accesses = [0]
 
     def count(event, arguments):

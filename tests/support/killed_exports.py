@@ -1,9 +1,9 @@
-"""Exports and edits in parts that are killed, in any phase, and called again until they are done.
+"""Kills exports and edits with several workers in each phase, and repeats them until they succeed.
 
     python tests/support/killed_exports.py --kills 20 --seed 1 lerobot zarr
 
-A process dies at one of its accesses to files, which it counts: those to the parts, to the draft of
-the dataset, and those since the draft got its name. Or it dies some time after such an access.
+A process dies at one of its accesses to files, or some time after it. It counts the accesses to the
+staged parts, to the draft of the dataset, and those after the draft got its final name.
 """
 
 import argparse
@@ -42,17 +42,17 @@ _MAX_KILLS = 4
 _SECONDS = 600
 
 
-# --- In the processes that are killed.
+# --- The killed processes.
 
 
 def watch():
-    """Counts the accesses of this process, and dies at the planned one."""
+    """Counts the accesses of this process, and kills it at the planned one."""
     plan = json.loads(os.environ[_PLAN])
     role = "worker" if "rlds_ecosystem.files.worker" in sys.orig_argv else "main"
     log = os.open(plan["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     target, stage = plan["target"], "parts"
     folder, name = os.path.split(target)
-    counted = collections.Counter()
+    counts = collections.Counter()
 
     def count(event, arguments):
         nonlocal stage
@@ -69,8 +69,8 @@ def watch():
             else:
                 return
         os.write(log, f"{role} {stage}\n".encode())
-        counted[stage] += 1
-        if [role, stage] == plan["phase"] and counted[stage] == plan["access"]:
+        counts[stage] += 1
+        if [role, stage] == plan["phase"] and counts[stage] == plan["access"]:
             if plan["delay"]:
                 threading.Thread(target=die, args=[plan], daemon=True).start()
             else:
@@ -89,7 +89,7 @@ def die(plan):
 
 
 def run(kind, format, source, target):
-    """Writes a dataset, or edits one, in parts of a few episodes, by two processes."""
+    """Exports or edits a dataset with two workers, a few episodes at a time."""
     import rlds
     from rlds.conversion import parts, staging
 
@@ -107,24 +107,24 @@ def run(kind, format, source, target):
         )
 
 
-# --- In the process that has them killed.
+# --- The process that plans the kills.
 
 
 def contents(folder):
-    """The files of a folder by name, with what is in them; none of caches, which note times."""
+    """Returns the contents of files by name, without caches, which hold times."""
     files = [path for path in folder.rglob("*") if path.is_file() and ".feeds" not in path.parts]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 class Killed:
-    """A dataset that is made, or edited, by processes that are killed.
+    """A dataset that killed processes export or edit.
 
     Args:
       folder: A new folder.
       kind: "convert", "edit", or "edit, old kept".
       format: The format.
       raw: The episodes.
-      rng: Chooses when.
+      rng: Draws the accesses.
     """
 
     def __init__(self, folder, kind, format, raw, rng):
@@ -151,7 +151,7 @@ class Killed:
         self.accesses = collections.Counter(
             map(tuple, map(str.split, self.log.read_text().splitlines()))
         )
-        for phase in PHASES:  # Each of two workers counts its own.
+        for phase in PHASES:  # Each of two workers has its own count.
             self.accesses[phase] //= 1 + (phase[0] == "worker")
         self.expected = contents(self.data)
 
@@ -160,7 +160,7 @@ class Killed:
         shutil.copytree(self.begin, self.data)
 
     def _call(self, kind, plan):
-        """Returns the exit code and the errors of a run, when all of its processes have ended."""
+        """Waits for all processes of a run; returns its exit code and errors."""
         full_plan = {"phase": None, "access": 0, "delay": 0, "kills_all": True, **(plan or {})}
         full_plan |= {"log": str(self.log), "target": str(self.target), "token": str(self.token)}
         paths = [self.site, Path(__file__).parent, *filter(None, sys.path)]
@@ -173,14 +173,14 @@ class Killed:
         call = [sys.executable, __file__, "--run", kind, self.format, self.source, self.target]
         with subprocess.Popen(
             call, env=environment, stderr=subprocess.PIPE, start_new_session=True, text=True
-        ) as process:  # Its workers have the pipe of errors, too.
+        ) as process:  # Its workers also hold the pipe of errors.
             _, errors = process.communicate(timeout=_SECONDS)
         if plan is None and process.returncode:
             raise AssertionError(errors)
         return process.returncode, errors
 
     def kill(self, kills):
-        """Kills so many times; each dataset is the one that is made undisturbed."""
+        """Kills until the count is reached; checks each resulting dataset."""
         while sum(self.hits.values()) < kills:
             self._restart()
             for _ in range(self.rng.randint(1, _MAX_KILLS)):
@@ -208,7 +208,7 @@ class Killed:
         print(self.format, self.kind, plan, "killed" if is_killed else "ended", flush=True)
 
     def is_done(self):
-        """Whether the dataset is there; if not, there is none, or the old one."""
+        """Whether the dataset is new; checks that it is missing or old if not."""
         import rlds.sources
         from rlds_ecosystem.files.replacing import finish_replacing
 
@@ -220,7 +220,7 @@ class Killed:
         return values[0] == 1
 
     def check(self):
-        """Checks the dataset, and that the next run leaves nothing beside it."""
+        """Checks the dataset, and that the next run leaves no other files."""
         actual = contents(self.data)
         assert not any(self.temporary.iterdir()), [*self.temporary.iterdir()]
         for name, content in self.expected.items():
@@ -231,8 +231,8 @@ class Killed:
             assert contents(self.data).keys() == self.expected.keys()
         else:
             self._call("edit", None)
-            left = {path.name for path in self.data.iterdir()}
-            assert left <= {self.name, f"{self.name}.old", ".rlds"}, left
+            names = {path.name for path in self.data.iterdir()}
+            assert names <= {self.name, f"{self.name}.old", ".rlds"}, names
 
 
 def main():

@@ -3,10 +3,10 @@
     ROBOTICS_PYTHON tests/support/killed_lerobot.py FOLDER --kills 40 --seed 1
 
 Runs in a Python with LeRobot. Makes datasets `FOLDER/000` and so on, half of them with
-`streaming_encoding`, with 14 episodes of 12 frames of two cameras; some are resumed ones. Beside
-each is `000.json`: how many calls of `save_episode` had begun and had returned when it was killed.
+`streaming_encoding`, with 14 episodes of 12 frames of two cameras; some are resumed. Each has a
+file `000.json`: the numbers of calls of `save_episode` that had begun and returned before the kill.
 
-Each row says which it is: in `observation.state`, and in the frames, as squares of black and white.
+Each row holds its index: in `observation.state`, and in the frames, as black and white squares.
 """
 
 import argparse
@@ -32,28 +32,28 @@ def state_of(episode, row):
 
 
 def frame_of(camera, episode, row):
-    """A frame that shows its number, in squares."""
-    number = (episode * 16 + row) * 2 + camera
+    """A frame that shows its camera, episode and row as squares."""
+    code = (episode * 16 + row) * 2 + camera
     image = np.full(SHAPE, 90, np.uint8)
     for bit in range(BITS):
         y, x = divmod(bit, SHAPE[1] // SQUARE)
         area = np.s_[y * SQUARE : (y + 1) * SQUARE, x * SQUARE : (x + 1) * SQUARE]
-        image[area] = 230 if number >> bit & 1 else 20
+        image[area] = 230 if code >> bit & 1 else 20
     return image
 
 
 def number_in(image):
     """Camera, episode and row of a frame."""
-    number = 0
+    code = 0
     for bit in range(BITS):
         y, x = divmod(bit, SHAPE[1] // SQUARE)
         square = image[y * SQUARE + 4 : (y + 1) * SQUARE - 4, x * SQUARE + 4 : (x + 1) * SQUARE - 4]
-        number |= int(square.mean() > 128) << bit
-    return number % 2, number // 32, number // 2 % 16
+        code |= int(square.mean() > 128) << bit
+    return code % 2, code // 32, code // 2 % 16
 
 
 def record(path, notes, streaming, resumed, wait):
-    """Records a dataset; a part of it before, if it is to be resumed."""
+    """Records a dataset; with `resumed`, resumes it after two episodes."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     features = {
@@ -90,8 +90,9 @@ def add(dataset, episode, save=lambda: None):
     for row in range(NUM_FRAMES):
         frames = {name: frame_of(i, episode, row) for i, name in enumerate(CAMERAS)}
         state = state_of(episode, row)
-        about = {"grasped": np.array([row > 5]), "note": f"nöte {row}", "task": TASKS[episode % 2]}
-        dataset.add_frame({"observation.state": state, "action": -state, **about, **frames})
+        texts = {"note": f"nöte {row}", "task": TASKS[episode % 2]}
+        arrays = {"observation.state": state, "action": -state, "grasped": np.array([row > 5])}
+        dataset.add_frame({**arrays, **texts, **frames})
         time.sleep(0.002)
     save()
     dataset.save_episode()
@@ -103,9 +104,9 @@ def note(file, begun, done, message=""):
     os.replace(temporary, file)
 
 
-def session(folder, number, streaming, resumed, moment):
-    """Records, and is killed so many episodes after the beginning, which may be 3.4."""
-    path, notes = folder / f"{number:03d}", folder / f"{number:03d}.json"
+def session(folder, index, streaming, resumed, moment):
+    """Records, and kills the process after a fractional number of episodes."""
+    path, notes = folder / f"{index:03d}", folder / f"{index:03d}.json"
     ready, started = os.pipe()
     child = os.fork()
     if not child:
@@ -128,9 +129,9 @@ def session(folder, number, streaming, resumed, moment):
         if not done:
             begin = time.monotonic()
         time.sleep(0.002)
-    # How long an episode takes, of those that were not the first.
-    each = (time.monotonic() - begin) / (done - 1) if done > 1 else 0.5
-    time.sleep(each * (moment - int(moment)))
+    # Seconds per episode, without the first one.
+    seconds = (time.monotonic() - begin) / (done - 1) if done > 1 else 0.5
+    time.sleep(seconds * (moment - int(moment)))
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
 
@@ -140,16 +141,16 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     import lerobot.datasets.lerobot_dataset  # noqa: F401
 
-    draw = random.Random(given.seed)
-    shutil.rmtree(given.folder, ignore_errors=True)
-    given.folder.mkdir(parents=True)
-    for number in range(given.kills):
-        resumed = number % 8 > 5
+    draw = random.Random(options.seed)
+    shutil.rmtree(options.folder, ignore_errors=True)
+    options.folder.mkdir(parents=True)
+    for index in range(options.kills):
+        resumed = index % 8 > 5
         moment = draw.uniform(2 * resumed, NUM_EPISODES)
-        session(given.folder, number, bool(number % 2), resumed, moment)
+        session(options.folder, index, bool(index % 2), resumed, moment)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Records in other processes, kills them, and checks what is left.
+"""Records in other processes, kills them, and checks the remaining data.
 
     python tests/support/killing.py --kills 200 --seed 1
     python tests/support/killing.py --kills 20 --seed 1 --python PYTHON_WITH_ENVLOGGER_1_2
 
-Every step holds the number of its episode and its own; and the recording process notes, in a file
-that it shares with this one, what was accepted when. So it is known afterwards which steps must be
-there, and whether any episode is fused, has a hole, or was invented.
+Every step holds the indices of its episode and of itself. The recording process notes the times of
+accepted steps in a file that it shares with this process. They tell the steps that must remain, and
+whether an episode is fused, has a hole, or is invented.
 
-The part that records runs with the published envlogger too, see `record`.
+The recording process may also have the published envlogger, see `record`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ import numpy as np
 
 import envlogger
 
-# What is noted: what, in which episode, at which step, when.
+# A note: its kind, the episode, the step, the time.
 NOTE = struct.Struct("<iiid")
 STEP, METADATA, DISCARDING, DISCARDED = 1, 2, 3, 4
 NOTES_SIZE = 1 << 24
@@ -57,13 +57,13 @@ class Plan:
     def records_alone(self):
         """Whether no other process may record to the same directory.
 
-        The published envlogger calls shards after the microsecond in which they begin. Of two that
-        begin in the same, the second ends its process, so one for each episode is too many.
+        The published envlogger names shards after the microsecond of their begin. If two begin in
+        the same one, the second process ends, so one shard per episode is too many.
         """
         return self.is_original and self.backend["max_episodes_per_file"] == 1
 
     def length_of(self, episode):
-        """Episodes differ a bit, so that they do not line up with flushes."""
+        """Lengths vary a little, so that episodes and flushes do not align."""
         return self.episode_length + episode % 3
 
     def is_discarded(self, episode):
@@ -84,7 +84,7 @@ def make_observation(plan, episode, i):
 
 
 def ids_in(observation):
-    """The number of the episode and of the step."""
+    """Returns the indices of the episode and of the step."""
     if observation.dtype == np.float32:
         return int(observation[0]), int(observation[1])
     return struct.unpack("<ii", observation[0, :2].tobytes())
@@ -146,8 +146,8 @@ def record(plan, directory, notes_path, first_episode):
 class Outcome:
     """The outcome of kills: accepted, read, recovered and lost steps.
 
-    `wrong` is what must never be. `late` is what was to be written by a certain time and was not,
-    which a busy machine can cause.
+    `wrong` lists errors. `late` lists data that were not written in time, which a busy machine can
+    cause.
     """
 
     kills: int = 0
@@ -177,7 +177,7 @@ class Killed:
         arguments = [dataclasses.asdict(plan), str(directory), self._notes_file.name, first_episode]
         self._process = subprocess.Popen(
             [python, __file__, "--record", json.dumps(arguments)],
-            env={} if plan.is_original else None,  # Which may say where this envlogger is.
+            env={} if plan.is_original else None,  # PYTHONPATH may name this envlogger.
             stderr=subprocess.DEVNULL if plan.is_original else None,
         )
 
@@ -192,26 +192,26 @@ class Killed:
         self.killed_at = time.monotonic()
         self._process.send_signal(signal.SIGKILL)
 
-    def see_killed(self):
+    def wait_for_end(self):
         assert self._process.wait() == -signal.SIGKILL, "the recording process ended by itself"
         self._notes_file.seek(0)
         content = self._notes_file.read()
         self._notes_file.close()
         self.steps = collections.defaultdict(dict)  # For each episode, step -> time.
         self.note_times = collections.defaultdict(dict)  # For each episode, kind of note -> time.
-        for kind, episode, i, when in NOTE.iter_unpack(content[: len(content) // 20 * 20]):
+        for kind, episode, i, time_of_note in NOTE.iter_unpack(content[: len(content) // 20 * 20]):
             if kind == 0:
                 break
             if kind == STEP:
-                self.steps[episode][i] = when
+                self.steps[episode][i] = time_of_note
             else:
-                self.note_times[episode][kind] = when
+                self.note_times[episode][kind] = time_of_note
 
 
 def kill(plans, directory, seconds, python=sys.executable):
-    """Lets processes record to one directory, and kills them after a time."""
+    """Starts processes that record to one directory, and kills them after a time."""
     processes = [
-        Killed(plan, directory, 100_000 * number, python) for number, plan in enumerate(plans)
+        Killed(plan, directory, 100_000 * index, python) for index, plan in enumerate(plans)
     ]
     try:
         for process in processes:
@@ -226,7 +226,7 @@ def kill(plans, directory, seconds, python=sys.executable):
 
 
 def check(processes, directory, recovered_directory):
-    """Compares what is left with what was recorded."""
+    """Compares the remaining data with the recorded steps."""
     outcome = Outcome(kills=len(processes))
     with envlogger.Reader(directory) as reader:
         for damage in reader.damage():
@@ -236,7 +236,7 @@ def check(processes, directory, recovered_directory):
     assert str(report)
     with envlogger.Reader(recovered_directory) as reader:
         assert reader.metadata() == {"a": 1}
-        assert reader.damage() in ([], _torn(reader)), reader.damage()
+        assert reader.damage() in ([], _cut_off(reader)), reader.damage()
         recovered = _episodes(reader)
         assert len(reader.steps) == sum(len(steps) for steps, _, _ in recovered)
     for process in processes:
@@ -249,13 +249,13 @@ def check(processes, directory, recovered_directory):
     return outcome
 
 
-def _torn(reader):
-    """A file of steps may end in the middle of a chunk: the index leads nobody there."""
+def _cut_off(reader):
+    """The allowed damage: a file that ends within a chunk, which is not in the index."""
     return [damage for damage in reader.damage() if "cut off at byte" in damage.problem]
 
 
 def _episodes(reader):
-    """For each episode the numbers in its steps, its metadata, and whether it was finished."""
+    """For each episode: the indices in its steps, its metadata, and whether it is finished."""
     return [
         (
             [ids_in(step.timestep.observation) for step in episode],
@@ -270,46 +270,46 @@ def _check_process(process, read, recovered, outcome):
     plan = process.plan
     limit = process.killed_at - plan.flush_interval
     first_step = 1 if plan.drops_first else 0
-    mine = range(min(process.steps), max(process.steps) + 2)
-    numbered = []
+    own_indices = range(min(process.steps), max(process.steps) + 2)
+    all_by_index = []
     for name, episodes in (("read", read), ("recovered", recovered)):
-        by_number = {}
+        by_index = {}
         for steps, metadata, is_finished in episodes:
-            number = steps[0][0]
-            if number not in mine:
+            episode_index = steps[0][0]
+            if episode_index not in own_indices:
                 continue
-            expected = [(number, i) for i in range(first_step, first_step + len(steps))]
+            expected = [(episode_index, i) for i in range(first_step, first_step + len(steps))]
             if steps != expected:
                 outcome.wrong.append(f"{name}: fused or with a hole: {steps}")
-            if number in by_number:
-                outcome.wrong.append(f"{name}: episode {number} is there twice")
+            if episode_index in by_index:
+                outcome.wrong.append(f"{name}: episode {episode_index} is there twice")
             if name == "read" and not plan.is_original and not is_finished:
-                outcome.wrong.append(f"{name}: episode {number} is visible but not finished")
-            if is_finished is not (len(steps) == plan.length_of(number) - first_step):
-                outcome.wrong.append(f"{name}: episode {number} has {len(steps)} steps")
-            if metadata not in (None, {"episode": number}):
-                outcome.wrong.append(f"{name}: episode {number} has metadata {metadata}")
-            if process.note_times[number].get(DISCARDED, np.inf) < limit:
-                outcome.late.append(f"{name}: discarded episode {number} is there")
-            by_number[number] = (len(steps), metadata, is_finished)
-        if list(by_number) != sorted(by_number):
-            outcome.wrong.append(f"{name}: episodes are not in order: {list(by_number)}")
-        numbered.append(by_number)
-    read_by_number, recovered_by_number = numbered
+                outcome.wrong.append(f"{name}: episode {episode_index} is visible but not finished")
+            if is_finished is not (len(steps) == plan.length_of(episode_index) - first_step):
+                outcome.wrong.append(f"{name}: episode {episode_index} has {len(steps)} steps")
+            if metadata not in (None, {"episode": episode_index}):
+                outcome.wrong.append(f"{name}: episode {episode_index} has metadata {metadata}")
+            if process.note_times[episode_index].get(DISCARDED, np.inf) < limit:
+                outcome.late.append(f"{name}: discarded episode {episode_index} is there")
+            by_index[episode_index] = (len(steps), metadata, is_finished)
+        if list(by_index) != sorted(by_index):
+            outcome.wrong.append(f"{name}: episodes are not in order: {list(by_index)}")
+        all_by_index.append(by_index)
+    read_by_index, recovered_by_index = all_by_index
     outcome.accepted += sum(map(len, process.steps.values()))
-    outcome.read += sum(length for length, _, _ in read_by_number.values())
-    outcome.recovered += sum(length for length, _, _ in recovered_by_number.values())
-    for number, times in process.steps.items():
-        episode_notes = process.note_times[number]
+    outcome.read += sum(length for length, _, _ in read_by_index.values())
+    outcome.recovered += sum(length for length, _, _ in recovered_by_index.values())
+    for episode_index, times in process.steps.items():
+        episode_notes = process.note_times[episode_index]
         if DISCARDING in episode_notes or (
-            plan.is_discarded(number) and number == max(process.steps)
+            plan.is_discarded(episode_index) and episode_index == max(process.steps)
         ):
             continue
-        num_promised = sum(when < limit for when in times.values())
-        num_recovered, metadata, _ = recovered_by_number.get(number, (0, None, False))
-        is_finished = len(times) == plan.length_of(number) - first_step
+        num_promised = sum(time_of_note < limit for time_of_note in times.values())
+        num_recovered, metadata, _ = recovered_by_index.get(episode_index, (0, None, False))
+        is_finished = len(times) == plan.length_of(episode_index) - first_step
         outcome.finished += is_finished
-        outcome.finished_read += number in read_by_number and is_finished
+        outcome.finished_read += episode_index in read_by_index and is_finished
         outcome.finished_recovered += is_finished and num_recovered == len(times)
         if plan.is_original:
             continue
@@ -317,12 +317,12 @@ def _check_process(process, read, recovered, outcome):
         num_lost = max(0, num_promised - num_recovered)
         outcome.lost += num_lost
         if num_lost:
-            outcome.late.append(f"{num_lost} steps of episode {number} are lost")
+            outcome.late.append(f"{num_lost} steps of episode {episode_index} are lost")
         if episode_notes.get(METADATA, np.inf) < limit and metadata is None:
-            outcome.late.append(f"the metadata of episode {number} are lost")
+            outcome.late.append(f"the metadata of episode {episode_index} are lost")
 
 
-# --- Many of them.
+# --- Many kills.
 
 OPTIONS = ["zstd:3,chunk_size:1M", "transpose,brotli:6", "uncompressed,chunk_size:10k"]
 
@@ -389,13 +389,13 @@ def main():
 
 
 def run(seed, python=None, seconds=None, flush_interval=None):
-    """One kill, or two at once, of processes that record in a way chosen by the seed.
+    """Kills one recording process, or two at once, with a plan drawn by the seed.
 
     Args:
-      seed: Chooses all that is not given.
-      python: One with the published envlogger, to kill that.
-      seconds: How long to record.
-      flush_interval: Of the recorder.
+      seed: Draws the plan, and the seconds by default.
+      python: A Python with the published envlogger, for its recorder.
+      seconds: The time to record.
+      flush_interval: The interval of the recorder.
     """
     rng = random.Random(seed)
     plan = random_original_plan(rng) if python else random_plan(rng)

@@ -1,7 +1,7 @@
-"""The rules of LeRobot datasets that readers rely on, and do not check.
+"""The rules of LeRobot datasets that readers rely on without a check.
 
-The rules are those that LeRobot 0.6.1 (version 3.0) and 0.3.3 (version 2.1) were seen to follow.
-Where a dataset breaks one, they read something else than was meant, or stop.
+LeRobot 0.6.1 (version 3.0) and 0.3.3 (version 2.1) follow these rules. If a dataset breaks one,
+they read wrong values or fail.
 """
 
 import json
@@ -54,7 +54,7 @@ def check_layout(root: Path) -> list[dict[str, Any]]:
         assert rows["episode_index"] == [index] * length
         times = (np.arange(length) / info["fps"]).astype(np.float32)
         assert np.array_equal(np.array(rows["timestamp"], np.float32), times)
-        rows["task"] = [tasks[number] for number in rows["task_index"]]
+        rows["task"] = [tasks[task] for task in rows["task_index"]]
         row += length
     assert (info["total_frames"], info["total_episodes"]) == (row, len(episodes))
     assert info["total_tasks"] == len(tasks)
@@ -64,7 +64,7 @@ def check_layout(root: Path) -> list[dict[str, Any]]:
 def _read_30(root: Path, info: dict[str, Any], columns: dict[str, Any]) -> Any:
     stored = pq.read_table(root / "meta/tasks.parquet")
     assert json.loads(stored.schema.metadata[b"pandas"])["index_columns"] == ["task"]
-    # The text is looked up by its place in the table.
+    # The text is looked up by its row in the table.
     assert stored["task_index"].to_pylist() == list(range(len(stored)))
     files = sorted((root / "data").glob("*/*.parquet"))
     tables = {}
@@ -99,7 +99,7 @@ def _read_30(root: Path, info: dict[str, Any], columns: dict[str, Any]) -> Any:
         _check_statistics(row, columns)
         episodes.append(all_rows.slice(begin, end - begin).to_pydict())
         texts = stored["task"].to_pylist()
-        assert {*row["tasks"]} == {texts[number] for number in episodes[-1]["task_index"]}
+        assert {*row["tasks"]} == {texts[task] for task in episodes[-1]["task_index"]}
         for video in [
             key for key, feature in info["features"].items() if feature["dtype"] == "video"
         ]:
@@ -135,12 +135,12 @@ def _read_21(root: Path, info: dict[str, Any], columns: dict[str, Any]) -> Any:
         # Readers of this version take the types of columns from the files.
         assert b"huggingface" in table.schema.metadata
         _check_schema(table.schema, columns)
-        numbers = {
+        flat_stats = {
             f"stats/{a}/{b}": v
             for a, kinds in episode_stats["stats"].items()
             for b, v in kinds.items()
         }
-        _check_statistics(numbers, columns)
+        _check_statistics(flat_stats, columns)
         for video in videos:
             assert (root / info["video_path"].format(video_key=video, **template_fields)).exists()
         episodes.append(table.to_pydict())
@@ -148,11 +148,11 @@ def _read_21(root: Path, info: dict[str, Any], columns: dict[str, Any]) -> Any:
 
 
 def _check_schema(schema: Any, columns: dict[str, Any]) -> None:
-    """A column that is not declared is an error, one that is missing is read as None."""
+    """Undeclared columns are errors for readers; missing columns are read as None."""
     assert schema.names == list(columns)
     declared = json.loads((schema.metadata or {}).get(b"huggingface", "{}"))
     described = declared.get("info", {}).get("features", {})
-    # Readers before `datasets` 4 know no other name for lists.
+    # `datasets` before version 4 cannot read "List".
     assert '"List"' not in json.dumps(described)
     for name, feature in columns.items():
         shape, kind = feature["shape"], schema.field(name).type
@@ -177,9 +177,9 @@ def _check_statistics(row: dict[str, Any], columns: dict[str, Any]) -> None:
             continue
         shape = {np.shape(row[f"stats/{name}/{kind}"]) for kind in ("min", "max", "mean", "std")}
         is_image = feature["dtype"] == "image"
-        # Version 2.1 had those of each element, 3.0 has those of the last dimension.
-        numbers = {tuple(feature["shape"]), (feature["shape"][-1],)}
-        assert shape <= ({(1, 1, 1), (3, 1, 1)} if is_image else numbers)
+        # Statistics of each element (version 2.1), or of the last dimension (3.0).
+        shapes = {tuple(feature["shape"]), (feature["shape"][-1],)}
+        assert shape <= ({(1, 1, 1), (3, 1, 1)} if is_image else shapes)
         assert np.shape(row[f"stats/{name}/count"]) == (1,)
 
 

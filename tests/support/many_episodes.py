@@ -1,4 +1,4 @@
-"""Episodes of npz files, enough for several parts; what reads them can be told to fail."""
+"""Episodes of npz files in several parts of a conversion, and a source that can fail."""
 
 import dataclasses
 import os
@@ -13,16 +13,16 @@ from rlds.conversion import parts
 from rlds.formats.npz.source import NpzSource
 from rlds.sources.source import ALL_ROWS, Can, SourceEpisode
 
-NUMBER = 70
-# So that few episodes are several parts, in each process that imports this.
+NUM_EPISODES = 70
+# So that few episodes have several parts, in each process with this module.
 parts._MAX_EPISODES = 32
 
 
-def write(folder: Path, number: int = NUMBER) -> Path:
+def write(folder: Path, count: int = NUM_EPISODES) -> Path:
     """Writes episodes of two to four steps."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
-    for index in range(number):
+    for index in range(count):
         length = 2 + index % 3
         arrays = {
             "observation/state": rng.random((length + 1, 3)).astype(np.float32),
@@ -41,13 +41,13 @@ class Interrupted(BaseException):
 
 
 class ManyEpisodes(NpzSource):
-    """Files whose lengths are known when they are read only, if they are said to be.
+    """Files whose lengths may be unknown until they are read.
 
     Attributes:
-      knows_lengths: Whether they are known before.
-      reads: The episodes that this process has read whole.
-      stop: That at which it is interrupted.
-      deadly: That of which the process dies that reads it.
+      knows_lengths: Whether the source tells lengths without a read.
+      reads: The episodes that this process has read with all fields.
+      stop: The episode at which a read raises `Interrupted`.
+      deadly: The episode at which the reading process dies.
     """
 
     knows_lengths: ClassVar[bool] = False

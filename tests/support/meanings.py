@@ -1,9 +1,8 @@
-"""The metadata of rows that each format can store, and a dataset that has all of it.
+"""The metadata of fields that each format can store, and a dataset with all of it.
 
-`STATED` has a row for each format that can be written: which facts its own files have a place for,
-so that readers of that format find them. All other facts are kept beside the data. `RAW` has a row
-for each format that can be read: which facts sources find in raw data, and where. A format that is
-new here fills in its rows.
+`STATED` has a row for each format that can be written: the facts that its own files can store. All
+other facts are stored in the sidecar. `RAW` has a row for each format that can be read: the facts
+that sources read from raw data, and their origin. A new format needs its rows here.
 """
 
 import dataclasses
@@ -22,10 +21,10 @@ CODES = DepthCodes(0.01, 10.0, 3.5, is_log=True)
 FACTS = ("unit", "names", "codes", "table", "kind", "rate", "environment", "task", "license")
 """The facts: those of fields first, then those of the dataset."""
 
-# What there is in the files of a format itself, without what is kept beside them.
+# The facts in the files of a format itself, without those of its sidecar.
 STATED: dict[str, set[str]] = {
     "envlogger": set(),
-    "tfds": {*FACTS},  # Its metadata.json is part of it.
+    "tfds": {*FACTS},  # Its metadata.json belongs to the dataset.
     "minari": {"environment"},
     "lerobot": {"names", "rate", "task"},
     "aloha": set(),
@@ -38,7 +37,7 @@ STATED: dict[str, set[str]] = {
     "d4rl": set(),
 }
 
-# Which facts sources give of raw data as others write it, and where they find them.
+# The facts that sources read from raw data of other projects, and their origin.
 RAW: dict[str, dict[str, str]] = {
     "envlogger": {},
     "tfds": {"names": "the table of robot datasets", "unit": "that table", "kind": "that table"},
@@ -83,7 +82,7 @@ RAW: dict[str, dict[str, str]] = {
     **{f"rlu_{name}_windows": {} for name in ("control_suite", "locomotion")},
 }
 
-OTHERS: dict[str, Any] = {
+OTHER_FACTS: dict[str, Any] = {
     "unit": "deg",
     "names": ("a", "b", "c"),
     "codes": dataclasses.replace(CODES, high=5.0),
@@ -94,11 +93,11 @@ OTHERS: dict[str, Any] = {
     "license": "CC-BY-NC-4.0",
     "task": "place",
 }
-"""Another value of each fact. That of `table` is what the table says."""
+"""Another value of each fact. The value of `table` is the content of the table."""
 
 
 class Telling(Source):
-    """Two episodes of a robot that state all facts; some are others than by default."""
+    """Two episodes of a robot that state all facts; arguments replace the defaults."""
 
     def __init__(self, lengths: tuple[int, ...] = (4, 3), **facts: Any) -> None:
         self.lengths = lengths
@@ -155,9 +154,9 @@ class Telling(Source):
             terminal=True,
         )
         texts = np.full(length + 1, self._facts["task"], object)
-        origin = Origin("made up", 0, length)
-        about = {**steps, "language_instruction": texts}
-        return SourceEpisode(self.key(split, index), about, origin, truncated=False)
+        origin = Origin("generated", 0, length)
+        steps["language_instruction"] = texts
+        return SourceEpisode(self.key(split, index), steps, origin, truncated=False)
 
 
 def facts_of(episodes: Any) -> dict[str, Any]:
@@ -165,15 +164,16 @@ def facts_of(episodes: Any) -> dict[str, Any]:
     fields = dict(leaves_at(episodes.spec["steps"], None))
 
     def of_fields(name: str) -> dict[str, Any]:
-        return {p: value for p, field in fields.items() if (value := getattr(field, name, None))}
+        return {
+            path: value for path, field in fields.items() if (value := getattr(field, name, None))
+        }
 
     metadata = episodes.metadata
-    texts = {str(text) for text in fields if text == "language_instruction"}
     return {
         **{name: of_fields(name) for name in ("unit", "names", "codes", "table", "kind")},
         **{"rate": metadata.get("fps"), "environment": metadata.get("environment")},
         **{"license": episodes.source.about.license, "modes": metadata.get("modes")},
         "task": [list(episode.steps["language_instruction"]) for episode in episodes]
-        if texts
+        if "language_instruction" in fields
         else [],
     }

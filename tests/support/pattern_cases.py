@@ -1,4 +1,4 @@
-"""Cases of patterns as plain data: how they are written down, random ones, and what is right.
+"""Cases of patterns as plain data: their form, random cases, and expected outputs.
 
 A case is written as in `golden/rlds/pattern_golden.json`, whose `about` explains it.
 """
@@ -43,8 +43,8 @@ def decode(value: Any) -> Any:
 
 def field(structure: Any, path: str) -> Any:
     """Follows a path such as 'observation/image' or 't/0'."""
-    for part in path.split("/"):
-        structure = structure[int(part) if part.isdigit() else part]
+    for key in path.split("/"):
+        structure = structure[int(key) if key.isdigit() else key]
     return structure
 
 
@@ -81,13 +81,13 @@ def config_of(config: dict[str, Any], spec: Any, structured_writer: Any) -> Any:
 
 def condition_of(condition: dict[str, Any], spec: Any, condition_class: Any) -> Any:
     """Builds a condition, with a class that has the functions of `reverb`'s `Condition`."""
-    on = condition["on"]
-    if on == "is_end_episode":
+    subject = condition["on"]
+    if subject == "is_end_episode":
         return condition_class.is_end_episode()
-    if isinstance(on, dict):
-        quantity = field(condition_class.data(spec), on["data"])
+    if isinstance(subject, dict):
+        quantity = field(condition_class.data(spec), subject["data"])
     else:
-        quantity = getattr(condition_class, on)()
+        quantity = getattr(condition_class, subject)()
     if "mod" in condition:
         quantity = quantity % condition["mod"]
     with warnings.catch_warnings():
@@ -96,7 +96,7 @@ def condition_of(condition: dict[str, Any], spec: Any, condition_class: Any) -> 
 
 
 def expected_outputs(case: dict[str, Any]) -> list[Any]:
-    """Applies the rules one by one: what the outputs of a case must be."""
+    """Returns the expected outputs of a case: applies the rules step by step."""
     outputs = []
     buffer: list[Any] = []
     step_index = 0
@@ -106,22 +106,22 @@ def expected_outputs(case: dict[str, Any]) -> list[Any]:
         fired: set[int] = set()
         since_applied = [count + 1 for count in since_applied]
         for is_end in (False, True) if step["is_last"] else (False,):
-            for number, config in enumerate(case["configs"]):
+            for index, config in enumerate(case["configs"]):
                 values = {
                     "step_index": step_index,
-                    "steps_since_applied": since_applied[number],
+                    "steps_since_applied": since_applied[index],
                     "is_end_episode": is_end,
                 }
                 references: list[Any] = []
                 map_references(config["pattern"], references.append)
                 enough = max(map(_reach, references)) <= len(buffer)
                 all_hold = all(_holds(c, step, values) for c in config["conditions"])
-                if number in fired or not (enough and all_hold):
+                if index in fired or not (enough and all_hold):
                     continue
                 value_of = functools.partial(_value, buffer)
                 outputs.append(map_references(config["pattern"], value_of))
-                fired.add(number)
-                since_applied[number] = 0
+                fired.add(index)
+                since_applied[index] = 0
         step_index += 1
         if step["is_last"]:
             step_index = 0
@@ -139,20 +139,20 @@ def _value(buffer: list[Any], reference: dict[str, Any]) -> Any:
 
 
 def _holds(condition: dict[str, Any], step: Any, values: dict[str, Any]) -> bool:
-    on = condition["on"]
-    if on == "is_end_episode":
-        return bool(values[on])
-    value = int(field(step, on["data"]) if isinstance(on, dict) else values[on])
+    subject = condition["on"]
+    if subject == "is_end_episode":
+        return bool(values[subject])
+    value = int(field(step, subject["data"]) if isinstance(subject, dict) else values[subject])
     if "mod" in condition:
         value = abs(value) % condition["mod"] * (1 if value >= 0 else -1)
     return bool(OPERATORS[condition["op"]](value, condition["value"]))
 
 
 def random_case(rng: random.Random) -> dict[str, Any]:
-    """Makes a case on which reverb is right.
+    """Makes a case without known errors of reverb.
 
-    It is not where windows have a stride, where the configs are not sorted by how far they look
-    back, and where a remainder is compared by anything but == and !=.
+    Reverb is wrong if windows have a stride, if configs are not sorted by the length of their
+    history, or if a remainder is compared by an operator other than == and !=.
     """
     fields = [
         ("obs/p" if rng.random() < 0.2 else rng.choice(["a", "flag", "obs/s", "t/0", "t/1"]))
@@ -193,17 +193,17 @@ def _random_window(rng: random.Random, name: str) -> dict[str, Any]:
 
 
 def _random_condition(rng: random.Random) -> dict[str, Any]:
-    on: Any = rng.choice(
+    subject: Any = rng.choice(
         ["step_index", "steps_since_applied", "is_end_episode"]
         + [{"data": name} for name in ("a", "flag", "t/0")]
     )
-    if on == "is_end_episode":
-        return {"on": on}
+    if subject == "is_end_episode":
+        return {"on": subject}
     if rng.random() < 0.3:
         modulo = rng.randint(1, 4)
-        value = rng.randint(0, modulo)  # It cannot be the modulo itself.
-        return {"on": on, "op": rng.choice(["==", "!="]), "value": value, "mod": modulo}
-    return {"on": on, "op": rng.choice(list(OPERATORS)), "value": rng.randint(0, 4)}
+        value = rng.randint(0, modulo)  # Also the modulo, which no remainder equals.
+        return {"on": subject, "op": rng.choice(["==", "!="]), "value": value, "mod": modulo}
+    return {"on": subject, "op": rng.choice(list(OPERATORS)), "value": rng.randint(0, 4)}
 
 
 def _random_episodes(rng: random.Random) -> list[Any]:
@@ -225,18 +225,18 @@ def _random_episodes(rng: random.Random) -> list[Any]:
     return episodes
 
 
-def _random_step(rng: random.Random, number: int, is_last: bool) -> dict[str, Any]:
+def _random_step(rng: random.Random, index: int, is_last: bool) -> dict[str, Any]:
     return {
         "a": rng.randint(-4, 4),
         "flag": rng.random() < 0.5,
         "is_last": is_last,
-        "obs": {"p": [number, -number], "s": f"step {number}"},
-        "t": {"$tuple": [rng.randint(0, 5), number / 2]},
+        "obs": {"p": [index, -index], "s": f"step {index}"},
+        "t": {"$tuple": [rng.randint(0, 5), index / 2]},
     }
 
 
 class World:
-    """The episodes of a case as datasets, for the TensorFlow that is installed."""
+    """The episodes of a case as datasets of the installed TensorFlow."""
 
     def __init__(self, case: dict[str, Any]) -> None:
         self.episodes = decode(case["episodes"])

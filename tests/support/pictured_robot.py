@@ -1,4 +1,4 @@
-"""A robot whose cameras are images in its steps: files and arrays, smooth as what cameras see."""
+"""A robot whose cameras are images in its steps: files and arrays with smooth pictures."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ SHAPES = {"camera": (48, 64, 3), "wrist": (33, 47, 3)}
 
 
 class PicturedRobot(RobotSource):
-    """`observation/camera` has arrays, `observation/wrist` files, of another odd size."""
+    """`observation/camera` has arrays; `observation/wrist` has files of an odd size."""
 
     fields = with_fields(
         RobotSource.fields,
@@ -26,13 +26,13 @@ class PicturedRobot(RobotSource):
     def frames(self, camera, index):
         height, width, _ = SHAPES[camera]
         rows, columns = np.ogrid[:height, :width]
-        number = self.lengths[index] + (index != 1)
+        num_steps = self.lengths[index] + (index != 1)
         images = [
             np.stack(
                 np.broadcast_arrays(rows * 2 + 40 * step, columns * 2 + 40 * step, rows + columns),
                 axis=-1,
             )
-            for step in range(number)
+            for step in range(num_steps)
         ]
         return abs(np.array(images) % 510 - 255).astype(np.uint8)  # Without edges.
 
@@ -47,7 +47,7 @@ class PicturedRobot(RobotSource):
         return dataclasses.replace(episode, steps={**episode.steps, "observation": observation})
 
 
-def psnr(one, other):
+def psnr(image, reference):
     """The peak signal-to-noise ratio of two images, in dB."""
-    error = np.mean((np.asarray(one, np.float64) - other) ** 2)
+    error = np.mean((np.asarray(image, np.float64) - reference) ** 2)
     return 10 * np.log10(255**2 / max(error, 1e-9))

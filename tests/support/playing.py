@@ -1,4 +1,4 @@
-"""A worker as the server has it, for tests that play."""
+"""A worker of the server, for tests that play."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlds_creator.frames import Frame
 from rlds_creator.worker.link import HEADER_SIZE, Link, decode_header, decode_payload, encode
 from rlds_creator.worker.player import serve
 
-# In seconds; nothing takes this long unless it hangs.
+# Seconds after which a process counts as hanging.
 PATIENCE = 30.0
 
 
@@ -35,21 +35,21 @@ class Player:
     """A worker in a thread, and the server's end of the link.
 
     Attributes:
-      ready: The message of that name.
+      ready: The message "ready".
       states: The states so far, the last one last.
       episodes: The episodes so far, as the worker reported them, in order.
       errors: The errors so far.
       frames: The frames so far.
-      status: What it exited with.
+      status: Its exit status.
     """
 
     def __init__(
         self, directory: Path, *, clock: Any = time.monotonic, wait: bool = True, **environment: Any
     ) -> None:
         self.clock = clock
-        self.connection, theirs = socket.socketpair()
+        self.connection, worker_end = socket.socketpair()
         self.connection.settimeout(PATIENCE)
-        self._begin(theirs)
+        self._begin(worker_end)
         self.ready: dict[str, Any] = {}
         self.states: list[dict[str, Any]] = []
         self.episodes: list[dict[str, Any]] = []
@@ -95,7 +95,7 @@ class Player:
         self.connection.sendall(encode(message))
 
     def press(self, *names: str, value: float = 1.0, key: str = "") -> int:
-        """Sends presses in one message; returns its number."""
+        """Sends presses in one message; returns the index of the message."""
         return self.events(*[{"t": 0, "name": n, "value": value, "key": key} for n in names])
 
     def release(self, *names: str) -> int:
@@ -134,27 +134,27 @@ class Player:
         return message
 
     def until(self, condition: Any) -> Any:
-        """Receives until a condition holds; returns what it returned."""
+        """Receives until a condition is true; returns its value."""
         end = time.monotonic() + PATIENCE
-        while not (met := condition()):
+        while not (value := condition()):
             assert time.monotonic() < end, (self.states[-1:], self.errors, len(self.frames))
             self.receive()
-        return met
+        return value
 
     def sync(self) -> None:
-        """Receives until the worker has seen all that was sent."""
+        """Receives until the worker has processed all sent messages."""
         num_pongs = self.num_pongs
         self.send(op="ping")
         self.until(lambda: self.num_pongs > num_pongs)
 
-    def until_state(self, state: str, why: str = "") -> dict[str, Any]:
-        """Receives until the last state is this one."""
+    def until_state(self, state: str, reason: str = "") -> dict[str, Any]:
+        """Receives until the worker is in a state."""
 
-        def is_there() -> bool:
+        def is_reached() -> bool:
             last = self.states[-1]
-            return last["state"] == state and why in ("", last["why"])
+            return last["state"] == state and reason in ("", last["why"])
 
-        self.until(is_there)
+        self.until(is_reached)
         return self.states[-1]
 
     def until_step(self, step: int) -> Frame:
@@ -171,13 +171,13 @@ class Player:
             pass
 
     def _read(self, size: int) -> bytes:
-        parts = b""
-        while len(parts) < size:
-            part = self.connection.recv(size - len(parts))
-            if not part:
+        data = b""
+        while len(data) < size:
+            chunk = self.connection.recv(size - len(data))
+            if not chunk:
                 raise EOFError
-            parts += part
-        return parts
+            data += chunk
+        return data
 
 
 class Worker(Player):
@@ -185,8 +185,8 @@ class Worker(Player):
 
     Attributes:
       process: The process.
-      output: What is in its standard output, once it is over.
-      printed: Likewise in its standard error output.
+      output: The content of its standard output, after its end.
+      printed: The content of its standard error output.
     """
 
     def _begin(self, connection: socket.socket) -> None:
@@ -213,7 +213,7 @@ class Worker(Player):
         self.output, self.printed = map(_text, (self._output, self._errors))
 
     def kill(self) -> None:
-        """Kills it, and receives what it has sent before."""
+        """Kills it, and receives its earlier messages."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.drain()
 

@@ -1,4 +1,4 @@
-"""The golden samples of the loaders of policies, compared with feeds."""
+"""The golden samples of policy loaders, compared with feeds."""
 
 import json
 from pathlib import Path
@@ -49,12 +49,12 @@ def statistics_of(directory, roles, splits=("train", "val"), **options):
 
 
 def open_table(directory, split="train"):
-    """The dataset of the golden files, or what has its form."""
+    """Opens the golden dataset, or another dataset of its form."""
     return rlds.feeds.open(directory / "arm" / "1.0.0", split)
 
 
 def samples_of(directory):
-    """The samples that the golden files have, by their names."""
+    """The samples of the golden files, by name."""
     table = open_table(directory)
     sizes = {"primary": (6, 8), "secondary": (6, 8), "wrist": (5, 11)}
     for_octo = {"statistics": statistics_of(directory, OCTO, masks=MASKS), "image_size": sizes}
@@ -107,17 +107,17 @@ def samples_of(directory):
 
 
 def check_files(directory):
-    """Compares the files of statistics of Octo and OpenVLA; returns which were compared."""
+    """Compares the files of statistics of Octo and OpenVLA; returns the compared names."""
     plain = {
         "octo": octo.statistics_to_json(statistics_of(directory, OCTO)),
         "openvla": openvla.statistics_to_json(
             {"arm": statistics_of(directory, OPENVLA, masks=MASKS)}
         ),
     }
-    there = [name for name in plain if (directory / f"{name}.json").exists()]
-    for name in there:
+    names = [name for name in plain if (directory / f"{name}.json").exists()]
+    for name in names:
         check_equal(json.loads(plain[name]), read(directory, name))
-    return there
+    return names
 
 
 def read(directory, name):
@@ -126,7 +126,7 @@ def read(directory, name):
 
 
 def check_equal(plain, expected):
-    """The same keys, and values that are equal in float32."""
+    """Compares keys, and values as float32."""
     assert plain.keys() == expected.keys()
     for name, value in expected.items():
         if isinstance(value, dict):
@@ -136,14 +136,14 @@ def check_equal(plain, expected):
 
 
 def check_samples(directory):
-    """Compares the rows of a feed with those of the loaders; returns which were compared."""
+    """Compares the rows of a feed with those of the loaders; returns the compared names."""
     compared = []
     for name, samples in samples_of(directory).items():
         if not (directory / f"{name}.npz").exists():
             continue
         compared.append(name)
         expected = dict(np.load(directory / f"{name}.npz"))
-        expected.pop("step_id", None)  # openpi filters by it, and never looks at it again.
+        expected.pop("step_id", None)  # openpi only filters by it.
         expected_order = _order_of(expected)
         if "task/timestep" in expected:
             _draw(samples, expected["task/timestep"][expected_order])
@@ -172,7 +172,7 @@ def joined(batches):
 
 
 def _order_of(columns):
-    """An order that does not depend on how rows were shuffled."""
+    """Returns an order that does not depend on the shuffling of rows."""
     if "prompt" in columns:  # No two steps have the same joints.
         return np.argsort(columns["observation/joint_position"][:, 0])
     texts = columns["task/language_instruction"].astype(np.bytes_)
@@ -180,13 +180,13 @@ def _order_of(columns):
 
 
 def _draw(samples, goals):
-    """Gives samples the goals that a loader drew, which are in the order of `_order_of`."""
+    """Replaces the goals of samples by those of a loader, in the order of `_order_of`."""
     drawn = np.empty(len(samples), np.int64)
     drawn[_order_of(joined([samples.batch(np.arange(len(samples)))]))] = goals
 
     def as_the_loader(chosen, low, high):
         drawn_goals = drawn[chosen.indices]
-        assert ((low <= drawn_goals) & (drawn_goals < high)).all()  # Ours may be there, too.
+        assert ((low <= drawn_goals) & (drawn_goals < high)).all()  # Feeds may draw them, too.
         return drawn_goals
 
     samples._sample_goals = as_the_loader
@@ -199,7 +199,7 @@ def _check_column(name, column, expected):
     if column.dtype != np.float32:
         np.testing.assert_array_equal(column, expected, err_msg=name)
         return
-    if name == "octo_goals: action":  # The one difference: Octo makes what never changes -1.
+    if name == "octo_goals: action":  # The one difference: Octo maps constant elements to -1.
         assert (expected[..., 1] == -1).all()
         assert (column[..., 1] == 0).all()
         column, expected = np.delete(column, 1, axis=-1), np.delete(expected, 1, axis=-1)

@@ -1,4 +1,4 @@
-"""Random episodes, in both layouts, and how to compare what is made of them."""
+"""Random episodes in both layouts, and comparisons of results."""
 
 import os
 from typing import Any
@@ -14,7 +14,7 @@ from rlds.transformations import _sections
 
 Columns = dict[str, Any]
 
-# Every example traces graphs anew, which takes most of the time: hence few, and none to shrink one.
+# Each example traces graphs, which is slow: so there are few examples, and failures do not shrink.
 few_examples = settings(
     max_examples=int(os.environ.get("FEW_EXAMPLES", "2")),
     phases=[Phase.explicit, Phase.generate],
@@ -84,11 +84,11 @@ def as_columns(steps: Any) -> Columns:
     )
 
 
-def assert_equal(one: Any, other: Any) -> None:
+def assert_equal(actual: Any, expected: Any) -> None:
     """Compares steps of any layout, or other values, to the dtype."""
-    one, other = as_columns(one), as_columns(other)
-    tree.assert_same_structure(one, other)
-    for (path, a), b in zip(tree.flatten_with_path(one), tree.flatten(other)):
+    actual, expected = as_columns(actual), as_columns(expected)
+    tree.assert_same_structure(actual, expected)
+    for (path, a), b in zip(tree.flatten_with_path(actual), tree.flatten(expected)):
         assert a.shape == b.shape, path
         assert a.dtype.kind == b.dtype.kind, path
         np.testing.assert_array_equal(a, b, err_msg=str(path))
@@ -96,9 +96,7 @@ def assert_equal(one: Any, other: Any) -> None:
 
 def assert_same_episodes(nested: tf.data.Dataset, batched: tf.data.Dataset) -> None:
     """Compares episodes with nested steps to those with batched ones."""
-    one, other = list(nested), list(batched)
-    assert len(one) == len(other)
-    for a, b in zip(one, other):
+    for a, b in zip(nested, batched, strict=True):
         assert a.keys() == b.keys()
         assert isinstance(a["steps"], tf.data.Dataset)
         assert isinstance(b["steps"], dict)
@@ -109,10 +107,12 @@ def assert_same_episodes(nested: tf.data.Dataset, batched: tf.data.Dataset) -> N
             assert_equal(columns if key == "steps" else a[key], b[key])
 
 
-def rest_after_restoring(dataset: tf.data.Dataset, taken: int, folder: Any) -> tuple[list, list]:
-    """The elements after some others, by the same iterator and by a restored one."""
+def rest_after_restoring(
+    dataset: tf.data.Dataset, num_taken: int, folder: Any
+) -> tuple[list, list]:
+    """Returns the elements after the first ones, of the iterator and of a restored one."""
     iterator = iter(dataset)
-    for _ in range(taken):
+    for _ in range(num_taken):
         next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).write(str(folder / "checkpoint"))
     expected = [tf.nest.map_structure(np.asarray, element) for element in iterator]
@@ -122,5 +122,5 @@ def rest_after_restoring(dataset: tf.data.Dataset, taken: int, folder: Any) -> t
 
 
 def pass_in_sections(patch: pytest.MonkeyPatch, size: int) -> None:
-    """Makes nested steps pass in sections of so many bytes."""
+    """Makes nested steps pass in sections of `size` bytes."""
     patch.setattr(_sections, "_SECTION_SIZE_IN_BYTES", size)

@@ -1,6 +1,6 @@
-"""Records and writer options drawn at random, for files that go between this project and others.
+"""Random records and writer options, for files that this and other projects exchange.
 
-A `random.Random` with a seed gives the same ones each time, so that a failing case can be named.
+They depend only on the seed of the `random.Random`, so that a failing case can be repeated.
 """
 
 import re
@@ -12,31 +12,31 @@ def varint(value):
     return encode_varints((value,))
 
 
-def tag(number, wire_type):
-    return varint(number << 3 | wire_type)
+def tag(field_id, wire_type):
+    return varint(field_id << 3 | wire_type)
 
 
 def number_up_to(rng, limit):
-    """Small numbers as likely as large ones."""
+    """Draws a number whose size in bits is uniform."""
     return rng.randrange(1 << rng.randrange(1, limit.bit_length() + 1)) % (limit + 1)
 
 
-def message(rng, numbers, depth):
-    """A canonical proto message with fields of some of `numbers`, nested up to `depth`."""
+def message(rng, field_ids, depth):
+    """A canonical proto message with fields of some of `field_ids`, nested up to `depth`."""
     fields = []
-    for number in rng.choices(numbers, k=number_up_to(rng, 8)):
+    for field_id in rng.choices(field_ids, k=number_up_to(rng, 8)):
         kind = rng.choice("vvv18bbbsg" if depth else "vvv18bbb")
         if kind == "v":
-            fields += tag(number, 0), varint(number_up_to(rng, 2**64 - 1))
+            fields += tag(field_id, 0), varint(number_up_to(rng, 2**64 - 1))
         elif kind == "1":
-            fields += tag(number, 1), rng.randbytes(8)
+            fields += tag(field_id, 1), rng.randbytes(8)
         elif kind == "8":
-            fields += tag(number, 5), rng.randbytes(4)
+            fields += tag(field_id, 5), rng.randbytes(4)
         elif kind == "g":
-            fields += tag(number, 3), message(rng, numbers, depth - 1), tag(number, 4)
+            fields += tag(field_id, 3), message(rng, field_ids, depth - 1), tag(field_id, 4)
         else:
-            inner = content(rng) if kind == "b" else message(rng, numbers, depth - 1)
-            fields += tag(number, 2), varint(len(inner)), inner
+            inner = content(rng) if kind == "b" else message(rng, field_ids, depth - 1)
+            fields += tag(field_id, 2), varint(len(inner)), inner
     return b"".join(fields)
 
 
@@ -52,20 +52,20 @@ def content(rng):
 
 
 def records(rng, max_count=400):
-    """Records of a file: proto messages of a few types, with others among them or not."""
+    """Records of a file: proto messages of a few types, and a share of arbitrary bytes."""
     types = []
     for _ in range(rng.randint(1, 3)):
-        numbers = [1 + number_up_to(rng, 2**29 - 2) for _ in range(rng.choice([3, 10, 300]))]
-        types.append((numbers, rng.choice([0, 1, 3, 3, 20])))
-    share_of_others = rng.choice([0, 0, 0.1, 1])
+        field_ids = [1 + number_up_to(rng, 2**29 - 2) for _ in range(rng.choice([3, 10, 300]))]
+        types.append((field_ids, rng.choice([0, 1, 3, 3, 20])))
+    share_of_bytes = rng.choice([0, 0, 0.1, 1])
     result = []
     for _ in range(number_up_to(rng, max_count)):
-        if rng.random() < share_of_others:
+        if rng.random() < share_of_bytes:
             result.append(content(rng))
         else:
-            numbers, depth = rng.choice(types)
-            result.append(message(rng, numbers, depth))
-    if rng.random() < 0.1:  # Goes over several blocks.
+            field_ids, depth = rng.choice(types)
+            result.append(message(rng, field_ids, depth))
+    if rng.random() < 0.1:  # Spans several blocks.
         result.insert(rng.randint(0, len(result)), rng.randbytes(rng.randint(60_000, 300_000)))
     if rng.random() < 0.1:  # More records than bytes.
         result += [b""] * rng.randint(1, 3000)
@@ -75,7 +75,7 @@ def records(rng, max_count=400):
 
 
 def _mixed(rng, *options):
-    """The options in any order: which are left out, `None`, is drawn by the caller."""
+    """Joins the options in any order, without those that are None."""
     chosen = [option for option in options if option]
     rng.shuffle(chosen)
     if rng.random() < 0.05:
@@ -107,7 +107,7 @@ def compression(rng, brotli_windows):
 
 
 def brotli_window(options):
-    """The `window_log` that options say for brotli, or 0."""
+    """Returns the `window_log` of options for brotli, or 0."""
     window_log = re.search(r"window_log:(\d+)", options)
     if window_log is None or "zstd" in options:
         return 0
@@ -115,7 +115,7 @@ def brotli_window(options):
 
 
 def kind_of(options):
-    """The kind of chunks that options make."""
+    """Returns the kind of the chunks for options."""
     algorithms = ("uncompressed", "snappy", "zstd")
     algorithm = next((name for name in algorithms if name in options), "brotli")
     transposed = "transpose" in options and "transpose:false" not in options
@@ -126,11 +126,11 @@ def riegeli_options(rng, *, newest, brotli_windows=(10, 24), chunk_size=None):
     """A text of writer options.
 
     Args:
-      rng: Where chance comes from.
+      rng: The source of randomness.
       newest: Whether all options of Google's current grammar may occur, or only those that the
         Riegeli in envlogger 1.2 knows.
       brotli_windows: The smallest and the largest one.
-      chunk_size: That option, if it is not to be drawn.
+      chunk_size: The option; drawn by default.
     """
     algorithm, window_log = compression(rng, brotli_windows)
     if newest and algorithm == "snappy":
@@ -170,17 +170,17 @@ def riegeli_options(rng, *, newest, brotli_windows=(10, 24), chunk_size=None):
 
 
 def array_record_options(rng):
-    """A text of options for the writer of array_record, and about the same for this project.
+    """Options for the writer of array_record, and similar ones for this project.
 
     Returns:
-      Both texts, and how many records make a chunk.
+      Both texts, and the number of records of a chunk.
     """
     algorithm, window_log = compression(rng, (10, 30))
     group_size = rng.choice([1, 2, 10, rng.randint(1, 200), 10_000])
     transpose = _sometimes(rng, "transpose", "transpose:true", "transpose:false", share=0.8)
     bucket = rng.choice([256, 1, 64, 4096, 1 << 20])
     padded = _sometimes(rng, "pad_to_block_boundary:true", share=0.1)
-    theirs = _mixed(
+    their_options = _mixed(
         rng,
         algorithm,
         window_log,
@@ -190,15 +190,15 @@ def array_record_options(rng):
         padded,
     )
     if algorithm is None:
-        algorithm = "zstd"  # What it takes, with the next, unless it is told.
+        algorithm = "zstd"  # The default of array_record, with that window.
     if algorithm.startswith("zstd") and window_log in (None, "window_log:auto"):
         window_log = "window_log:20"
     chunk_size = 1 << 30  # Groups are flushed before that.
-    ours = [
+    own_options = [
         algorithm,
         window_log,
         transpose,
         padded and "padding:64K",
         f"chunk_size:{chunk_size},bucket_fraction:{bucket / chunk_size}",
     ]
-    return theirs, ",".join(filter(None, ours)), group_size
+    return their_options, ",".join(filter(None, own_options)), group_size

@@ -1,4 +1,4 @@
-"""Small folders of AgiBot World, with what is odd in them."""
+"""Small folders of AgiBot World, with its oddities."""
 
 import io
 import json
@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from videos import encoded
 
-PARTS = {"effector/position": (2,), "end/position": (2, 3), "joint/position": (14,)}
+JOINTS = {"effector/position": (2,), "end/position": (2, 3), "joint/position": (14,)}
 CAMERAS = {"videos/hand_left_color": 0, "videos/head_color": 1, "tactile/left_sensor_1": 2}
 
 
@@ -18,10 +18,10 @@ class Written(NamedTuple):
     """The written data of an episode.
 
     Attributes:
-      arrays: Those of the HDF5 file.
+      arrays: The arrays of the HDF5 file.
       depth: The bytes of the images.
-      segments: What was labelled.
-      frames: How many frames the videos have.
+      segments: The labelled segments.
+      frames: The number of frames of the videos.
     """
 
     arrays: dict[str, np.ndarray]
@@ -37,21 +37,21 @@ def write_episode(
 
     Args:
       root: The folder of the dataset.
-      task: The number of its task.
-      episode: Its own number.
-      steps: How many states it has.
-      rows: The steps that the rows of a part of the action belong to; of other parts, all.
-      frames: How many frames its videos have.
+      task: The id of its task.
+      episode: Its id.
+      steps: The number of states.
+      rows: The steps of the rows, by group of the action; all steps by default.
+      frames: The number of frames of its videos.
     """
     rng = np.random.default_rng(episode)
     arrays = {"timestamp": 10**18 + 33_333_333 * np.arange(steps)}
-    for path, shape in PARTS.items():
-        part = path.partition("/")[0]
-        index = np.array(rows.get(part, range(steps)), np.int64)
+    for path, shape in JOINTS.items():
+        group = path.partition("/")[0]
+        index = np.array(rows.get(group, range(steps)), np.int64)
         arrays[f"state/{path}"] = rng.normal(size=(steps, *shape))
         values = rng.normal(size=(len(index), *shape))
         arrays[f"action/{path}"] = values if len(index) else np.zeros(0)
-        arrays[f"action/{part}/index"] = index if part != "end" else np.zeros(0, np.int64)
+        arrays[f"action/{group}/index"] = index if group != "end" else np.zeros(0, np.int64)
     arrays["state/effector/force"] = np.zeros(0)
     file = root / "proprio_stats" / str(task) / str(episode) / "proprio_stats.h5"
     file.parent.mkdir(parents=True)
@@ -76,7 +76,7 @@ def write_episode(
     return Written(arrays, depth, segments, frames)
 
 
-# Episodes whose actions are complete, have gaps, are empty, and are too many; by task.
+# By task and episode: actions with gaps, complete ones, an empty array, too many actions.
 EPISODES: dict[tuple[int, int], tuple[int, dict[str, list[int]], int]] = {
     (327, 9): (6, {"joint": [1, 2, 4], "end": [1, 2, 4]}, 6),
     (327, 10): (5, {}, 4),
@@ -88,7 +88,7 @@ EPISODES: dict[tuple[int, int], tuple[int, dict[str, list[int]], int]] = {
 def write_folder(
     root: Path, episodes: dict[tuple[int, int], Any] | None = None
 ) -> dict[tuple[int, int], Written]:
-    """Writes episodes; nothing is said of episode 2."""
+    """Writes episodes; the task information lacks episode 2."""
     all_written = {
         names: write_episode(root, *names, *how) for names, how in (episodes or EPISODES).items()
     }
@@ -96,14 +96,14 @@ def write_folder(
     for task in {task for task, _ in all_written}:
         infos = [
             {
-                "episode_id": number,
+                "episode_id": episode,
                 "task_id": task,
                 "task_name": f"Task {task}",
                 "init_scene_text": "A table.",
                 "label_info": {"action_config": written.segments},
             }
-            for (other, number), written in all_written.items()
-            if other == task and number != 2
+            for (other_task, episode), written in all_written.items()
+            if other_task == task and episode != 2
         ]
         text = json.dumps(infos, ensure_ascii=False)
         (root / "task_info" / f"task_{task}.json").write_text(text)
@@ -111,5 +111,5 @@ def write_folder(
 
 
 def write_sound(root: Path) -> None:
-    """Writes the episodes that can be read."""
+    """Writes the readable episodes."""
     write_folder(root, {names: how for names, how in EPISODES.items() if names[1] != 3})

@@ -38,12 +38,12 @@ def write_episode(
 
     Args:
       path: The file.
-      steps: How many rows it has.
-      seed: For its values.
+      steps: The number of rows.
+      seed: The seed of the values.
       images: "plain" frames; "padded" files with `compress_len`; "rows" of different lengths; or
-        padded files in a "matrix" without anything that says so.
-      mobile: Whether there is a base.
-      real: Whether there is `effort`.
+        padded files in a "matrix" without an attribute that tells it.
+      mobile: Whether the robot has a base.
+      real: Whether the robot is real, with `effort`.
       attributes: More attributes of the file.
     """
     rng = np.random.default_rng(seed)
@@ -51,7 +51,7 @@ def write_episode(
         file.attrs["sim"] = not real
         observations = file.create_group("observations")
         group = observations.create_group("images")
-        recorded = {name: frames(steps, seed + number) for number, name in enumerate(CAMERAS)}
+        recorded = {name: frames(steps, seed + index) for index, name in enumerate(CAMERAS)}
         files = {name: [jpeg(frame) for frame in recorded[name]] for name in CAMERAS}
         width = max(len(data) for name in CAMERAS for data in files[name])
         for name in CAMERAS:
@@ -71,7 +71,7 @@ def write_episode(
             lengths = [[len(data) for data in files[name]] for name in CAMERAS]
             file.create_dataset("compress_len", data=np.array(lengths, np.float32))
         for name in ("qpos", "qvel", *(["effort"] if real else [])):
-            array = observations.create_dataset(name, (steps, 14))  # float32, as nobody says.
+            array = observations.create_dataset(name, (steps, 14))  # float32, the default of h5py.
             array[...] = rng.normal(size=(steps, 14))
         file.create_dataset("action", (steps, 14))[...] = rng.normal(size=(steps, 14))
         if mobile:
@@ -83,10 +83,10 @@ def write_episode(
 
 
 def write_folder(directory: Path, lengths: dict[int, int] | None = None, **options: Any) -> Path:
-    """Writes episodes by their numbers, and what recorders leave beside them."""
+    """Writes episodes by index, and other files that recorders write."""
     directory.mkdir(parents=True, exist_ok=True)
-    for number, steps in (lengths or {0: 4, 2: 3, 10: 5}).items():
-        write_episode(directory / f"episode_{number}.hdf5", steps, seed=number, **options)
+    for index, steps in (lengths or {0: 4, 2: 3, 10: 5}).items():
+        write_episode(directory / f"episode_{index}.hdf5", steps, seed=index, **options)
     (directory / "episode_0_qpos.png").write_bytes(b"a plot")
     (directory / "dataset_stats.pkl").write_bytes(b"never read")
     return directory

@@ -1,7 +1,7 @@
 """Small replay buffers in the layout of Google's Atari DQN Replay: gzipped arrays.
 
-`record` makes the rows that an agent's buffer gets from episodes, with the rows of zeros between
-them; `write_run` writes them as the checkpoints of a buffer that is overwritten in a circle.
+`record` returns the rows of episodes in a buffer, with rows of zeros between episodes; `write_run`
+writes them as checkpoints of a ring buffer.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ Rows = dict[str, np.ndarray]
 def episode(
     steps: int, *, terminal: bool, shape: tuple[int, int] = (7, 5), black: int = 0, seed: int = 0
 ) -> Recorded:
-    """An episode; in its first `black` steps nothing is seen, done or won."""
+    """An episode; its first `black` steps have only zeros."""
     rng = np.random.default_rng(seed)
     frames = rng.integers(1, 256, (steps, *shape), np.uint8)
     actions = rng.integers(0, 18, steps, np.int32)
@@ -40,8 +40,8 @@ def episode(
 
 
 def record(episodes: list[Recorded], *, padding: int = PADDING) -> Rows:
-    """The rows of a buffer that is large enough."""
-    parts: dict[str, list[np.ndarray]] = {
+    """The rows of episodes in a buffer of unlimited capacity."""
+    chunks: dict[str, list[np.ndarray]] = {
         name: [] for name in ("observation", "action", "reward", "terminal")
     }
     for recorded in episodes:
@@ -49,9 +49,9 @@ def record(episodes: list[Recorded], *, padding: int = PADDING) -> Rows:
         terminal = np.zeros(steps, np.uint8)
         terminal[-1] = recorded.terminal
         columns = (recorded.frames, recorded.actions, recorded.rewards, terminal)
-        for name, column in zip(parts, columns):
-            parts[name] += [np.zeros((padding, *column.shape[1:]), column.dtype), column]
-    return {name: np.concatenate(columns) for name, columns in parts.items()}
+        for name, column in zip(chunks, columns):
+            chunks[name] += [np.zeros((padding, *column.shape[1:]), column.dtype), column]
+    return {name: np.concatenate(columns) for name, columns in chunks.items()}
 
 
 def write_run(
@@ -67,27 +67,27 @@ def write_run(
 
     Args:
       directory: The folder, such as `Pong/1/replay_logs`.
-      rows: What is added to the buffer in the course of time.
-      capacity: How many rows the buffer has.
-      every: After how many rows there is a checkpoint; when the buffer is full if None. There is
-        one at the end, too.
-      offset: How many rows later the first checkpoint is.
-      with_add_count: Whether there are files that tell where the oldest row is.
+      rows: The rows added to the buffer over time.
+      capacity: The rows of the buffer.
+      every: The rows from one checkpoint to the next; the capacity by default. The last checkpoint
+        is at the end.
+      offset: The rows by which the first checkpoint is later.
+      with_add_count: Whether there are files with the position of the oldest row.
     """
     directory.mkdir(parents=True)
     total = len(rows["action"])
     every = every or capacity
     ends = [*range(every + offset, total, every), total]
-    for number, end in enumerate(ends):
+    for checkpoint, end in enumerate(ends):
         recorded = np.arange(max(end - capacity, 0), end)
         for name, column in rows.items():
             buffer = np.zeros((capacity, *column.shape[1:]), column.dtype)
             buffer[recorded % capacity] = column[recorded]
-            write_array(directory / f"$store$_{name}_ckpt.{number}.gz", buffer)
+            write_array(directory / f"$store$_{name}_ckpt.{checkpoint}.gz", buffer)
         if with_add_count:
-            write_array(directory / f"add_count_ckpt.{number}.gz", np.array(end))
+            write_array(directory / f"add_count_ckpt.{checkpoint}.gz", np.array(end))
             invalid = (end % capacity - 1 + np.arange(PADDING + 2)) % capacity
-            write_array(directory / f"invalid_range_ckpt.{number}.gz", invalid)
+            write_array(directory / f"invalid_range_ckpt.{checkpoint}.gz", invalid)
 
 
 def write_array(file: Path, array: np.ndarray) -> None:

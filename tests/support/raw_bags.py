@@ -16,7 +16,7 @@ from rosbags.rosbag2 import Writer as Ros2Writer
 from rosbags.typesys import Stores, get_typestore
 
 SECOND = 10**9
-# Times of real recordings are that large.
+# The size of times in real recordings.
 BEGIN = 1_700_000_000 * SECOND
 JOINTS, COMMANDS, CAMERA, MARKERS = "/joint_states", "/arm/command", "/camera/compressed", "/marker"
 CONFIG = {
@@ -97,7 +97,7 @@ def png(value: int, size: tuple[int, int] = (4, 6)) -> bytes:
     return file.getvalue()
 
 
-# A message: its topic, its log time, and what it is.
+# A message: its topic, its log time, its content.
 Row = tuple[str, int, Any]
 
 
@@ -135,7 +135,7 @@ def write_mcap(
         writer = Writer(file, **options)
         writer.start(profile="ros1" if ros1 else "ros2", library="tests")
         channels: dict[str, int] = {}
-        for number, (topic, time, it) in enumerate(rows):
+        for index, (topic, time, it) in enumerate(rows):
             if topic not in channels:
                 kind = it.__msgtype__
                 definition, _ = types.generate_msgdef(kind, ros_version=1 if ros1 else 2)
@@ -146,7 +146,7 @@ def write_mcap(
                 channels[topic] = writer.register_channel(topic, coding, schema, {"made": "here"})
             serialize = types.serialize_ros1 if ros1 else types.serialize_cdr
             data = bytes(serialize(it, it.__msgtype__))
-            writer.add_message(channels[topic], time, data, time - 500, number)
+            writer.add_message(channels[topic], time, data, time - 500, index)
         for name, values in metadata:
             writer.add_metadata(name, values)
         writer.finish()
@@ -154,15 +154,15 @@ def write_mcap(
 
 
 def write_plain_mcap(path: Path, rows: list[tuple[str, str, Any, str, int, bytes]]) -> Path:
-    """Writes messages that are encoded: topic, schema name and content, encoding, time, data."""
+    """Writes encoded messages: topic, schema name and content, encoding, time, data."""
     with path.open("wb") as file:
         writer = Writer(file)
         writer.start()
         channels: dict[str, int] = {}
         for topic, name, (schema_encoding, schema), encoding, time, data in rows:
             if topic not in channels:
-                number = writer.register_schema(name, schema_encoding, schema) if name else 0
-                channels[topic] = writer.register_channel(topic, encoding, number)
+                schema_id = writer.register_schema(name, schema_encoding, schema) if name else 0
+                channels[topic] = writer.register_channel(topic, encoding, schema_id)
             writer.add_message(channels[topic], time, data, time)
         writer.finish()
     return path
@@ -176,7 +176,7 @@ def write_json_mcap(path: Path, rows: list[tuple[str, int, Any]]) -> Path:
 
 
 def write_ros1(path: Path, rows: list[Row], compression: str = "none") -> Path:
-    """Writes rows, made with `ros1=True`, to a bag of ROS 1."""
+    """Writes rows, created with `ros1=True`, to a bag of ROS 1."""
     writer = Ros1Writer(path)
     if compression != "none":
         writer.set_compression(Ros1Writer.CompressionFormat[compression.upper()])

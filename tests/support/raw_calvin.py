@@ -24,9 +24,9 @@ SHAPES: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
-def step(number: int) -> dict[str, np.ndarray]:
+def step(index: int) -> dict[str, np.ndarray]:
     """The arrays of a step."""
-    rng = np.random.default_rng(number)
+    rng = np.random.default_rng(index)
     return {
         name: rng.integers(0, 256, shape, np.uint8) if kind == "u1" else rng.random(shape, kind)
         for name, (kind, shape) in SHAPES.items()
@@ -36,12 +36,12 @@ def step(number: int) -> dict[str, np.ndarray]:
 def annotations(windows: list[tuple[int, int]]) -> dict[str, Any]:
     """The content of `auto_lang_ann.npy`."""
     rng = np.random.default_rng(0)
-    number = len(windows)
+    num_windows = len(windows)
     return {
         "language": {
-            "ann": [f"push the block {row}" for row in range(number)],
-            "task": [f"push_block_{row}" for row in range(number)],
-            "emb": rng.random((number, 1, 8), np.float32),
+            "ann": [f"push the block {row}" for row in range(num_windows)],
+            "task": [f"push_block_{row}" for row in range(num_windows)],
+            "emb": rng.random((num_windows, 1, 8), np.float32),
         },
         "info": {"episodes": [], "indx": windows},
     }
@@ -53,8 +53,8 @@ def write(directory: Path, *, splits: tuple[str, ...] = ("training", "validation
         folder = directory / split
         (folder / "lang_annotations").mkdir(parents=True)
         for first, last in RANGES[split]:
-            for number in range(first, last + 1):
-                np.savez(folder / f"episode_{number:07d}.npz", **step(number))
+            for index in range(first, last + 1):
+                np.savez(folder / f"episode_{index:07d}.npz", **step(index))
         np.save(folder / "ep_start_end_ids.npy", np.array(RANGES[split]))
         language: Any = annotations(WINDOWS[split])
         np.save(folder / "lang_annotations" / "auto_lang_ann.npy", language)

@@ -1,7 +1,7 @@
-"""Writes small files in the layouts of D4RL, with what is odd about each, and large ones for speed.
+"""Writes small files in the layouts of D4RL with their oddities, and large ones for speed tests.
 
-`FAMILIES` has a writer for every layout, by the name that such a file has. Episodes have few rows;
-shapes of observations and actions, keys and dtypes are those of the published files.
+`FAMILIES` has a writer for every layout, by the name of a file. Episodes have few rows; shapes of
+observations and actions, keys and dtypes are those of published files.
 """
 
 import os
@@ -34,7 +34,7 @@ def transitions(
     dtype: Any = np.float32,
     seed: int = 0,
 ) -> Arrays:
-    """Returns the rows of episodes of random walks, each of which begins somewhere else."""
+    """Returns the rows of random walks from random positions."""
     rng = np.random.default_rng(seed)
     walks = []
     for length in lengths:
@@ -51,14 +51,14 @@ def transitions(
 
 
 def flags(rows: int, *marked: int, dtype: Any = bool) -> np.ndarray:
-    """Returns flags that are set in some rows."""
+    """Returns flags that are true in the marked rows."""
     column = np.zeros(rows, dtype)
     column[list(marked)] = 1
     return column
 
 
 def without(arrays: Arrays, *names: str) -> Arrays:
-    """Returns the arrays but for some."""
+    """Returns the arrays without some."""
     return {name: value for name, value in arrays.items() if name not in names}
 
 
@@ -71,9 +71,9 @@ def state(rows: int, *, dtype: Any = np.float32, **sizes: int) -> Arrays:
 
 
 def policy(
-    sizes: Sequence[int], *, with_log_std: bool = True, seed: int = 7, **about: Any
+    sizes: Sequence[int], *, with_log_std: bool = True, seed: int = 7, **metadata: Any
 ) -> Arrays:
-    """Returns the metadata of a file that a policy made."""
+    """Returns the metadata of a file whose recorder was a policy."""
     rng = np.random.default_rng(seed)
     names = ["fc0", "fc1", "last_fc"]
     shapes = list(zip(sizes[1:], sizes))
@@ -86,14 +86,14 @@ def policy(
         weights[f"metadata/policy/{name}/weight"] = weight.astype("f4")
         weights[f"metadata/policy/{name}/bias"] = bias.astype("f4")
     return {
-        **{f"metadata/{name}": value for name, value in about.items()},
+        **{f"metadata/{name}": value for name, value in metadata.items()},
         "metadata/policy/nonlinearity": np.bytes_("relu"),
         "metadata/policy/output_distribution": np.bytes_("tanh_gaussian"),
         **weights,
     }
 
 
-def acted(policy: Arrays, observations: np.ndarray, *, seed: int = 0) -> Arrays:
+def act(policy: Arrays, observations: np.ndarray, *, seed: int = 0) -> Arrays:
     """Returns actions of a policy, and their log-probabilities, as D4RL recorded them."""
 
     def layer(name: str, values: np.ndarray) -> np.ndarray:
@@ -107,7 +107,7 @@ def acted(policy: Arrays, observations: np.ndarray, *, seed: int = 0) -> Arrays:
     drawn = mean + np.exp(log_std) * np.random.default_rng(seed).normal(size=mean.shape)
     actions = (np.tanh(drawn) if is_squashed else drawn).astype("f4")
     z, log_slope = actions.astype("f8"), 0.0
-    if is_squashed:  # From the action as it is stored.
+    if is_squashed:  # From the stored action, as D4RL.
         inside = np.clip(z, -0.999999, 0.999999)
         z, log_slope = np.arctanh(inside), np.log(1 - inside**2)
     log_density = -0.5 * ((z - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
@@ -119,7 +119,7 @@ def acted(policy: Arrays, observations: np.ndarray, *, seed: int = 0) -> Arrays:
 
 
 def mujoco_v0(path: Any) -> Path:
-    """A terminal, a timeout, and a tail that was cut; no next observations, no infos."""
+    """A terminal, a timeout, and an episode cut by the end; no next observations, no infos."""
     arrays = without(transitions((4, 5, 3), 11, 3), "next_observations")
     return write(path, {**arrays, "terminals": flags(12, 3), "timeouts": flags(12, 8)})
 
@@ -143,7 +143,7 @@ def mujoco_v1_replay(path: Any) -> Path:
 
 
 def mujoco_v2(path: Any) -> Path:
-    """Next observations, and the policy that made the data."""
+    """Next observations, and the policy that recorded the data."""
     rows = transitions((4, 5, 3), 11, 3)
     recorder = policy((11, 8, 8, 3), algorithm=np.bytes_("SAC"), iteration=np.int32(2_000_000))
     return write(
@@ -153,14 +153,14 @@ def mujoco_v2(path: Any) -> Path:
             "terminals": flags(12, 3),
             "timeouts": flags(12, 8),
             **state(12, dtype=np.float64, qpos=6, qvel=6),
-            **acted(recorder, rows["observations"]),
+            **act(recorder, rows["observations"]),
             **recorder,
         },
     )
 
 
 def mujoco_v2_replay(path: Any) -> Path:
-    """A reset in row 6 that no flag tells of."""
+    """A reset in row 6 without a flag."""
     return write(
         path,
         {
@@ -189,12 +189,12 @@ def adroit_cloned_v0(path: Any) -> Path:
 
 
 def adroit_expert_v1(path: Any) -> Path:
-    """More of the simulator's state, the distribution of the actions, and a head written twice."""
+    """More of the simulator's state, the distribution of the actions, and a duplicated head."""
     arrays = without(transitions((4, 6), 46, 26), "next_observations")
     recorder = policy((46, 8, 8, 26), algorithm=np.bytes_("DAPG"))
-    for part in ("weight", "bias"):
-        copied = recorder[f"metadata/policy/last_fc/{part}"]
-        recorder[f"metadata/policy/last_fc_log_std/{part}"] = copied
+    for array_name in ("weight", "bias"):
+        array = recorder[f"metadata/policy/last_fc/{array_name}"]
+        recorder[f"metadata/policy/last_fc_log_std/{array_name}"] = array
     return write(
         path,
         {
@@ -209,7 +209,7 @@ def adroit_expert_v1(path: Any) -> Path:
 
 
 def antmaze_v0(path: Any) -> Path:
-    """Runs of terminals, a timeout that is two rows late, a reset that is not marked."""
+    """Runs of terminals, a timeout that is two rows late, a reset without a flag."""
     arrays = without(transitions((6, 8, 5), 29, 8), "next_observations")
     arrays["rewards"] = flags(19, 3, 4, 5, 10, 11, dtype=np.float64)
     arrays["terminals"] = arrays["rewards"].copy()
@@ -227,7 +227,7 @@ def antmaze_v2(path: Any) -> Path:
 
 
 def kitchen(path: Any) -> Path:
-    """An array as `infos`: the index of the demonstration, which begins anew for another task."""
+    """An array as `infos`: the index of the demonstration, which restarts for each task."""
     arrays = without(transitions((4, 5, 3, 4), 60, 9), "next_observations")
     arrays["rewards"] = np.array([0, 1, 1, 2, 0, 0, 1, 2, 3, 0, 0, 4, 0, 0, 1, 1], np.float32)
     arrays["terminals"] = flags(16, 3, 8, 11, 15, dtype=np.float32)
@@ -236,7 +236,7 @@ def kitchen(path: Any) -> Path:
 
 
 def maze2d(path: Any) -> Path:
-    """One trajectory, as it is generated: no timeouts, a terminal where the goal is reached."""
+    """One trajectory, as generated: no timeouts, a terminal at the goal."""
     arrays = without(transitions((14,), 4, 2), "next_observations")
     arrays["rewards"] = flags(14, 6, dtype=np.float32)
     arrays["terminals"] = flags(14, 6, dtype=np.float32)
@@ -244,14 +244,14 @@ def maze2d(path: Any) -> Path:
 
 
 def maze2d_with_timeouts(path: Any) -> Path:
-    """One trajectory, with a timeout where the goal changes."""
+    """One trajectory, with a timeout at each change of the goal."""
     arrays = without(transitions((14,), 4, 2), "next_observations")
     ends = {"terminals": flags(14), "timeouts": flags(14, 6)}
     return write(path, {**arrays, **ends, **state(14, goal=2, qpos=2, qvel=2)})
 
 
 def minigrid(path: Any) -> Path:
-    """Observations like images, and a number as action."""
+    """Observations in the form of images, and discrete actions."""
     rng = np.random.default_rng(3)
     return write(
         path,
@@ -273,7 +273,7 @@ def flow(path: Any) -> Path:
 
 
 def carla(path: Any) -> Path:
-    """Images, flattened, of which a chunk of the file has but a few columns."""
+    """Flattened images; a chunk of the file has a few columns."""
     rng = np.random.default_rng(5)
     return write(
         path,
@@ -332,18 +332,18 @@ def write_mujoco_like(
 ) -> Path:
     """Writes a file of the size of a published one, in seconds.
 
-    Every second episode ends in a terminal state, the others by a timeout; the last may be cut.
+    Episodes end in turn in a terminal state and by a timeout; the last one may be cut.
 
     Args:
       path: The file.
-      rows: How many transitions.
+      rows: The number of transitions.
       observation_size: The length of an observation.
       action_size: The length of an action.
       episode_length: The length of an episode.
-      next_observations: Whether there are next observations, as in v2.
-      infos: Whether there are `qpos`, `qvel` and `action_log_probs`.
-      compression: As `h5py` takes it.
-      seed: For the numbers.
+      next_observations: Whether the file has next observations, as in v2.
+      infos: Whether the file has `qpos`, `qvel` and `action_log_probs`.
+      compression: The compression of `h5py`.
+      seed: The seed of the values.
     """
     rng = np.random.default_rng(seed)
     ends = np.arange(episode_length - 1, rows, episode_length)
@@ -373,15 +373,15 @@ def write_mujoco_like(
 def write_rollouts(
     path: Any, env_name: str, *, rows: int, max_length: int = 1000, seed: int = 0, **options: Any
 ) -> Path:
-    """Writes what random actions do in an environment of Gymnasium and MuJoCo, as a file of v2.
+    """Writes roll-outs of random actions in an environment of MuJoCo, as a file of v2.
 
     Args:
       path: The file.
       env_name: The environment, such as "Hopper-v5".
-      rows: How many transitions; the last trajectory is cut there.
-      max_length: After how many steps a trajectory is cut, with a timeout.
-      seed: Of the environment and the actions.
-      **options: For the environment.
+      rows: The number of transitions; the last trajectory is cut there.
+      max_length: The steps after which a trajectory ends with a timeout.
+      seed: The seed of the environment and the actions.
+      **options: Options of the environment.
     """
     os.environ.setdefault("MUJOCO_GL", "disabled")
     import gymnasium

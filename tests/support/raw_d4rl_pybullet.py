@@ -17,7 +17,7 @@ def write_pybullet(
     cut: bool = False,
     seed: int = 0,
 ) -> Path:
-    """Writes episodes, of which each takes a row more than it has transitions.
+    """Writes episodes; each has one row more than transitions.
 
     Args:
       path: The file.
@@ -25,7 +25,7 @@ def write_pybullet(
       observation_size: The length of an observation.
       action_size: The length of an action.
       cut: Whether the file ends before the last row of the last episode.
-      seed: For the numbers.
+      seed: The seed of the values.
     """
     rng = np.random.default_rng(seed)
     rows = sum(lengths) + len(lengths)

@@ -11,7 +11,7 @@ import raw_d4rl
 
 
 def weights(sizes: Sequence[int], *, seed: int = 7, **changes: Any) -> dict[str, Any]:
-    """Returns what the pickle of a policy holds; layers are of the given sizes."""
+    """Returns the content of the pickle of a policy with layers of some sizes."""
     arrays = raw_d4rl.policy(sizes, seed=seed)
     arrays = {name.removeprefix("metadata/policy/"): value for name, value in arrays.items()}
     for name in ("nonlinearity", "output_distribution"):
@@ -27,7 +27,7 @@ def write_policy(path: Path, sizes: Sequence[int], *, protocol: int = 4, **chang
 
 
 def d4rl_record(name: str, return_mean: float, **changes: Any) -> dict[str, Any]:
-    """Returns a record of `d4rl_policies.json`; one key has a colon too many."""
+    """Returns a record of `d4rl_policies.json`; one key has a stray colon."""
     return {
         "policy_path": f"{name}.pkl",
         "task.task_names": ["hopper-medium-v0", "hopper-random-v0"],
@@ -39,7 +39,7 @@ def d4rl_record(name: str, return_mean: float, **changes: Any) -> dict[str, Any]
 
 
 def rlu_record(name: str, return_mean: float, **changes: Any) -> dict[str, Any]:
-    """Returns a record of `rlunplugged_policies.json`; what has no value is NaN or null."""
+    """Returns a record of `rlunplugged_policies.json`; missing values are NaN or null."""
     identifier, _, snapshot = name.partition("/")
     return {
         "snapshot_name": snapshot,
@@ -62,6 +62,6 @@ def rlu_record(name: str, return_mean: float, **changes: Any) -> dict[str, Any]:
 
 
 def write_index(path: Path, records: Any) -> Path:
-    """Writes an index, which is no strict JSON where there are NaN."""
+    """Writes an index, which is not strict JSON if it has NaN."""
     path.write_text(json.dumps(records))
     return path

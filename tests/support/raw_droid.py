@@ -1,4 +1,4 @@
-"""Small folders of raw DROID, with what is odd in them."""
+"""Small folders of raw DROID, with its oddities."""
 
 import json
 from pathlib import Path
@@ -12,22 +12,22 @@ SERIALS = ({"wrist": "13062452", "ext1": "20103212"}, {"wrist": "18659563", "ext
 
 
 def write_episode(
-    folder: Path, steps: int, *, number: int = 0, frames: int | None = None, **changes: Any
+    folder: Path, steps: int, *, index: int = 0, frames: int | None = None, **changes: Any
 ) -> dict[str, Any]:
-    """Writes an episode, with cameras that have other serial numbers than those of the one before.
+    """Writes an episode; the serial numbers of its cameras differ from those of the last one.
 
     Args:
       folder: Its folder.
-      steps: How many rows it has.
-      number: Which one it is.
-      frames: How many frames its videos have.
-      **changes: What its metadata says otherwise.
+      steps: The number of rows.
+      index: Its index.
+      frames: The number of frames of its videos.
+      **changes: Other values of its metadata.
 
     Returns:
-      The arrays, with places of cameras in their names.
+      The arrays, with roles of cameras in their names.
     """
-    rng = np.random.default_rng(number)
-    serials = SERIALS[number % 2]
+    rng = np.random.default_rng(index)
+    serials = SERIALS[index % 2]
     arrays = {
         "action/cartesian_position": rng.normal(size=(steps, 6)),
         "action/gripper_position": rng.random(steps),
@@ -52,16 +52,14 @@ def write_episode(
                 path = path.replace(f"/{role}_", f"/{serial}_")
             file[path] = values
         file.attrs["success"] = True
-        file.attrs["user"] = f"user {number}"
+        file.attrs["user"] = f"user {index}"
     for camera, serial in enumerate(serials.values()):
-        data = encoded(
-            "h264", steps if frames is None else frames, seed=2 * number + camera, fps=15
-        )
+        data = encoded("h264", steps if frames is None else frames, seed=2 * index + camera, fps=15)
         (videos / f"{serial}.mp4").write_bytes(data)
-    uuid = f"LAB+{number:04}+2023-07-07"
+    uuid = f"LAB+{index:04}+2023-07-07"
     metadata = {
         "uuid": uuid,
-        "current_task": f"Put {number} in the bowl ü",
+        "current_task": f"Put {index} in the bowl ü",
         "success": True,
         "trajectory_length": steps,
         **{f"{role}_cam_serial": serial for role, serial in serials.items()},
@@ -72,12 +70,12 @@ def write_episode(
 
 
 def write_folder(path: Path, lengths: tuple[int, ...] = (5, 8, 6)) -> list[dict[str, Any]]:
-    """Writes episodes of which every second one failed; returns their arrays."""
-    written = []
-    for number, steps in enumerate(lengths):
-        end = "failure" if number % 2 else "success"
-        folder = path / "LAB" / end / "2023-07-07" / f"Fri_Jul__7_09-42-{number}"
-        frames = steps - 1 if number == 2 else steps
-        written.append(write_episode(folder, steps, number=number, frames=frames))
-    order = sorted(range(len(lengths)), key=lambda number: (number % 2 == 0, number))
-    return [written[number] for number in order]
+    """Writes episodes, every second one a failure; returns their arrays."""
+    arrays = []
+    for index, steps in enumerate(lengths):
+        end = "failure" if index % 2 else "success"
+        folder = path / "LAB" / end / "2023-07-07" / f"Fri_Jul__7_09-42-{index}"
+        frames = steps - 1 if index == 2 else steps
+        arrays.append(write_episode(folder, steps, index=index, frames=frames))
+    order = sorted(range(len(lengths)), key=lambda index: (index % 2 == 0, index))
+    return [arrays[index] for index in order]

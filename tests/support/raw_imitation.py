@@ -7,7 +7,7 @@ import pyarrow as pa
 
 
 def trajectories(*, rewards=True, pixels=False):
-    """Trajectories with all that there can be, as dicts."""
+    """Trajectories with all possible fields, as dicts."""
     rng = np.random.default_rng(0)
     rows = []
     for index, length in enumerate((4, 2, 6)):

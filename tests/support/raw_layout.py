@@ -1,4 +1,4 @@
-"""A folder of episodes of somebody's own, in folders with a CSV file, arrays and images."""
+"""A dataset of a user, with a folder for each episode: a CSV file, arrays and images."""
 
 from pathlib import Path
 
@@ -22,17 +22,17 @@ episode: {instruction: arrays.npz/text, operator: log.csv/by}
 
 
 def write(directory: Path, lengths=(4, 3)) -> Path:
-    """Writes it to an existing directory."""
+    """Writes the dataset to an existing directory."""
     (directory / "rlds_layout.yaml").write_text(LAYOUT)
     rng = np.random.default_rng(0)
-    for number, length in enumerate(lengths):
-        (folder := directory / f"run_{number}" / "rgb").mkdir(parents=True)
+    for index, length in enumerate(lengths):
+        (folder := directory / f"run_{index}" / "rgb").mkdir(parents=True)
         rows = [
-            f"{row / 4},{-row / 4},{int(number and row == length - 2)},ann" for row in range(length)
+            f"{row / 4},{-row / 4},{int(index and row == length - 2)},ann" for row in range(length)
         ]
         (folder.parent / "log.csv").write_text("\n".join(["x,y,done,by", *rows]))
         joints = rng.random((length, 3), np.float32)
-        np.savez_compressed(folder.parent / "arrays.npz", joints=joints, text=f"pick {number}")
+        np.savez_compressed(folder.parent / "arrays.npz", joints=joints, text=f"pick {index}")
         for row in range(length):
             pixels = rng.integers(0, 256, (4, 6, 3), np.uint8)
             (folder / f"{row}.png").write_bytes(encode_png(pixels))

@@ -1,7 +1,7 @@
 """Small LeRobot datasets with the oddities of the format, written with pyarrow and av alone.
 
-`write_v3` and `write_v2` write the same three episodes. LeRobot itself reads what they write,
-unless an argument asks for what it should not be.
+`write_v3` and `write_v2` write the same three episodes. LeRobot itself reads their files,
+unless an argument asks for invalid ones.
 """
 
 import io
@@ -21,11 +21,11 @@ from PIL import Image
 
 from rlds_ecosystem.video_codec import restored_scheduling
 
-os.environ.setdefault("SVT_LOG", "1")  # It says a lot of small frames.
+os.environ.setdefault("SVT_LOG", "1")  # Its encoder warns about small frames.
 
 FPS = 10
 LENGTHS = (7, 5, 6)
-# Which episodes are in a file (3.0).
+# The episodes of each file (3.0).
 FILES = ((0, 1), (2,))
 TASKS = ("pick the cup", "place it on the täble")
 JOINTS = ["shoulder", "elbow", "gripper"]
@@ -46,7 +46,7 @@ _SCALARS: dict[str, dict[str, Any]] = {
         "task_index": "int64",
     }.items()
 }
-# What all datasets here have, but those with other features.
+# The features of datasets by default.
 FEATURES: dict[str, dict[str, Any]] = {
     "action": {"dtype": "float32", "shape": [3], "names": JOINTS},
     STATE: {"dtype": "float32", "shape": [3], "names": {"motors": JOINTS}},
@@ -58,7 +58,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "mode": {"dtype": "uint8", "shape": [1], "names": None},
     **_SCALARS,
 }
-# A video with the channels first, and one of depths.
+# A video with the channels first, and a depth video.
 VIDEOS: dict[str, dict[str, Any]] = {
     TOP: {
         "dtype": "video",
@@ -73,14 +73,14 @@ VIDEOS: dict[str, dict[str, Any]] = {
         "info": {"is_depth_map": True, "video.codec": "hevc", "video.pix_fmt": "gray12le"},
     },
 }
-# What GR00T wants to know.
+# The modality.json of GR00T.
 MODALITY = {
     "state": {"arm": {"start": 0, "end": 2}, "gripper": {"start": 2, "end": 3}},
     "action": {"arm": {"start": 0, "end": 2}, "gripper": {"start": 2, "end": 3}},
     "video": {"top": {"original_key": TOP}},
     "annotation": {"human.action.task_description": {}},
 }
-# The encoders of videos; the frames of episodes are encoded one by one, but those of "unaligned".
+# The encoders of videos; episodes are encoded separately, except for "unaligned".
 CODECS: dict[str, tuple[str, str, dict[str, str]]] = {
     "h264": ("libx264", "yuv420p", {"g": "3", "bf": "2", "crf": "23"}),
     "av1": ("libsvtav1", "yuv420p", {"g": "2", "crf": "30", "preset": "12"}),
@@ -90,7 +90,7 @@ CODECS: dict[str, tuple[str, str, dict[str, str]]] = {
 
 
 def columns(index: int, length: int, *, first_row: int) -> dict[str, Any]:
-    """Returns the columns of an episode; the task of the second one changes in it."""
+    """Returns the columns of an episode; the task of the second one changes."""
     rng = np.random.default_rng(index)
     done = np.arange(length) == length - 1
     return {
@@ -150,16 +150,16 @@ def write_v3(
 
     Args:
       path: The folder.
-      lengths: How many rows each episode has.
-      files: Which episodes are in each file.
+      lengths: The numbers of rows of the episodes.
+      files: The episodes of each file.
       features: The features that have columns; `FEATURES` by default.
       codecs: The names of `CODECS` by video feature; none if there are no videos.
       tasks: The order of the rows with tasks.
-      jitter: How much timestamps differ from `frame_index / fps`.
+      jitter: The difference of timestamps from `frame_index / fps`.
       columns_of: Returns the columns of all episodes.
       row_groups: Whether each episode has a row group.
-      info: What else `info.json` says.
-      list_type: What lists are called in the metadata of schemas: "List" or "Sequence".
+      info: More fields of `info.json`.
+      list_type: The name of lists in the metadata of schemas: "List" or "Sequence".
     """
     features, codecs = dict(features or FEATURES), dict(codecs)
     data = columns_of(lengths)
@@ -167,30 +167,30 @@ def write_v3(
         episode["timestamp"] = episode["timestamp"] + np.float32(jitter)
     ends = np.cumsum([0, *lengths]).tolist()
     rows: list[dict[str, Any]] = []
-    for number, members in enumerate(files):
-        name = f"chunk-000/file-{number:03d}"
+    for file_index, members in enumerate(files):
+        name = f"chunk-000/file-{file_index:03d}"
         groups = [table(data[index], features, list_type) for index in members]
         if not row_groups:
             groups = [pa.concat_tables(groups)]
         _write_groups(path / f"data/{name}.parquet", groups)
         spans: dict[str, list[tuple[float, float]]] = {}
         for video, codec in codecs.items():
-            parts = [frames(video, index, lengths[index]) for index in members]
-            spans[video] = write_video(path / f"videos/{video}/{name}.mp4", parts, codec)
+            clips = [frames(video, index, lengths[index]) for index in members]
+            spans[video] = write_video(path / f"videos/{video}/{name}.mp4", clips, codec)
         for position, index in enumerate(members):
             row = {
                 "episode_index": index,
                 "tasks": sorted({TASKS[task] for task in data[index]["task_index"]}),
                 "length": lengths[index],
                 "data/chunk_index": 0,
-                "data/file_index": number,
+                "data/file_index": file_index,
                 "dataset_from_index": ends[index],
                 "dataset_to_index": ends[index + 1],
             }
             for video, times in spans.items():
                 row |= {
                     f"videos/{video}/chunk_index": 0,
-                    f"videos/{video}/file_index": number,
+                    f"videos/{video}/file_index": file_index,
                     f"videos/{video}/from_timestamp": times[position][0],
                     f"videos/{video}/to_timestamp": times[position][1],
                 }
@@ -223,9 +223,9 @@ def write_v3(
 
 
 def say_depths(path: Path, **changes: Any) -> dict[str, Any]:
-    """Has `info.json` say more of the video of depths; returns all that it says of it.
+    """Adds fields of the depth video to `info.json`; returns all of its fields.
 
-    Without arguments, that it holds the codes that LeRobot makes by default.
+    The defaults are the codes that LeRobot writes by default.
     """
     content = json.loads((path / "meta/info.json").read_text())
     codes = {"depth_min": 0.01, "depth_max": 10.0, "shift": 3.5, "use_log": True}
@@ -274,13 +274,13 @@ def write_v2(
     Args:
       path: The folder.
       version: The version.
-      lengths: How many rows each episode has.
+      lengths: The numbers of rows of the episodes.
       indices: The `episode_index` of each episode; from 0 on by default.
       features: The features that have columns.
       codecs: The names of `CODECS` by video feature.
       tasks: The order of the lines with tasks.
-      list_type: What lists are called in the metadata of schemas: "List" or "Sequence".
-      info: What else `info.json` says.
+      list_type: The name of lists in the metadata of schemas: "List" or "Sequence".
+      info: More fields of `info.json`.
     """
     features, codecs = dict(features or FEATURES), dict(codecs)
     data = episodes(lengths)
@@ -292,8 +292,8 @@ def write_v2(
         file = path / f"data/{name}/episode_{index:06d}.parquet"
         write_table(file, table(arrays, features, list_type))
         for video, codec in codecs.items():
-            parts = [frames(video, index, len(arrays["index"]))]
-            write_video(path / f"videos/{name}/{video}/episode_{index:06d}.mp4", parts, codec)
+            clips = [frames(video, index, len(arrays["index"]))]
+            write_video(path / f"videos/{name}/{video}/episode_{index:06d}.mp4", clips, codec)
         texts = sorted({TASKS[task] for task in arrays["task_index"]})
         lines.append({"episode_index": index, "tasks": texts, "length": len(arrays["index"])})
         stats.append({"episode_index": index, "stats": statistics(arrays)})
@@ -326,52 +326,52 @@ def write_v2(
     return path
 
 
-# --- What is beside.
+# --- Additional files.
 
 
 def write_modality(path: Path) -> None:
-    """Writes what GR00T wants to know, with its statistics of relative actions."""
+    """Writes the files of GR00T: modality.json, and statistics of relative actions."""
     _write_json(path / "meta/modality.json", MODALITY)
     _write_json(path / "meta/relative_stats.json", {"action": {"mean": [0.5, 1e-3, 2]}})
 
 
-def write_annotations(path: Path, texts: Any, numbers: Any = None) -> None:
-    """Adds columns of numbers of tasks, as GR00T has them, in datasets that have no task yet.
+def write_annotations(path: Path, texts: Any, task_indices: Any = None) -> None:
+    """Adds columns of task indices, as in GR00T, to datasets without annotations.
 
     Args:
       path: The dataset.
       texts: For each column, the text of each episode; None stands for -1.
-      numbers: The numbers of the new tasks; those after the others by default.
+      task_indices: The indices of the new tasks; the next free ones by default.
     """
     version_3, info = path / "meta/tasks.parquet", path / "meta/info.json"
     contents = json.loads(info.read_text())
     new = list(dict.fromkeys(text for column in texts.values() for text in column if text))
-    tasks = dict(enumerate(TASKS)) | dict(zip(numbers or itertools.count(len(TASKS)), new))
-    number_of = {None: -1} | {text: number for number, text in tasks.items()}
+    tasks = dict(enumerate(TASKS)) | dict(zip(task_indices or itertools.count(len(TASKS)), new))
+    by_text = {None: -1} | {text: task for task, text in tasks.items()}
     for file in sorted((path / "data").rglob("*.parquet")):
         rows = pq.read_table(file)
         for name, column in texts.items():
-            row_numbers = [number_of[column[index]] for index in rows["episode_index"].to_pylist()]
-            rows = rows.append_column(name, pa.array(row_numbers, pa.int64()))
+            values = [by_text[column[index]] for index in rows["episode_index"].to_pylist()]
+            rows = rows.append_column(name, pa.array(values, pa.int64()))
             contents["features"][name] = {"dtype": "int64", "shape": [1], "names": None}
         write_table(file, rows.replace_schema_metadata())
     if version_3.exists():
         write_table(version_3, pa.table({"task_index": [*tasks], "task": [*tasks.values()]}))
     else:
-        lines = [{"task_index": number, "task": text} for number, text in tasks.items()]
+        lines = [{"task_index": task, "task": text} for task, text in tasks.items()]
         _write_lines(path / "meta/tasks.jsonl", lines)
         file = path / "meta/episodes_stats.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         for line in lines:
             index = line["episode_index"]
-            column = {name: np.array([number_of[of[index]]] * 2) for name, of in texts.items()}
-            line["stats"] |= statistics(column)
+            columns = {name: np.array([by_text[it[index]]] * 2) for name, it in texts.items()}
+            line["stats"] |= statistics(columns)
         _write_lines(file, lines)
     _write_json(info, {**contents, "total_tasks": len(tasks)})
 
 
 def texts_of_rows(path: Path, names: Any) -> list[list[Any]]:
-    """Returns the texts that the first row of each episode leads to, as pandas would find them."""
+    """Returns the texts of the tasks in the first row of each episode."""
     if (path / "meta/tasks.parquet").exists():
         lines = pq.read_table(path / "meta/tasks.parquet").to_pylist()
     else:
@@ -383,7 +383,7 @@ def texts_of_rows(path: Path, names: Any) -> list[list[Any]]:
 
 
 def write_extras(path: Path, lengths: Any = LENGTHS) -> None:
-    """Writes what RoboCasa has of each episode."""
+    """Writes the files of RoboCasa for each episode."""
     _write_json(path / "meta/embodiment.json", {"robot_type": "PandaOmron"})
     _write_json(path / "extras/dataset_meta.json", {"env_args": {"env_name": "OpenDrawer"}})
     for index, length in enumerate(lengths):
@@ -391,7 +391,7 @@ def write_extras(path: Path, lengths: Any = LENGTHS) -> None:
         states = io.BytesIO()
         np.savez(states, states=np.random.default_rng(index).standard_normal((length, 4)))
         (path / f"extras/episode_{index}/states.npz").write_bytes(states.getvalue())
-        # As of gzip, but the same whenever it is made.
+        # The format of gzip, without a time.
         model = zlib.compress(f"<mujoco model='{index}'/>".encode(), wbits=31)
         (path / f"extras/episode_{index}/model.xml.gz").write_bytes(model)
 
@@ -448,7 +448,7 @@ def _write_groups(file: Path, groups: list[pa.Table]) -> None:
 
 
 def without_footer(file: Path) -> None:
-    """Makes a Parquet file what it is if its recorder stopped before the end."""
+    """Removes the footer of a Parquet file, as if its recorder had crashed."""
     data = file.read_bytes()
     footer = int.from_bytes(data[-8:-4], "little")
     file.write_bytes(data[: -8 - footer])
@@ -487,33 +487,33 @@ def _png(image: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def write_video(file: Path, parts: list[np.ndarray], codec: str) -> list[tuple[float, float]]:
-    """Writes the frames of episodes, each encoded apart and joined as LeRobot does.
+def write_video(file: Path, clips: list[np.ndarray], codec: str) -> list[tuple[float, float]]:
+    """Writes clips, one for each episode, encoded separately and joined as LeRobot does.
 
     Returns:
-      When each episode begins and ends.
+      The begin and the end of each episode, in seconds.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    together = [np.concatenate(parts)] if codec == "unaligned" else parts
-    encoded = [_encoded(part, codec) for part in together]
+    encoded_clips = [np.concatenate(clips)] if codec == "unaligned" else clips
+    encoded = [_encoded(clip, codec) for clip in encoded_clips]
     if len(encoded) == 1:
         file.write_bytes(encoded[0])
     else:
         _join(file, encoded)
-    ends = np.cumsum([0, *map(len, parts)]) / FPS
+    ends = np.cumsum([0, *map(len, clips)]) / FPS
     return list(zip(ends[:-1].tolist(), ends[1:].tolist()))
 
 
 @restored_scheduling()
-def _encoded(part: np.ndarray, codec: str) -> bytes:
+def _encoded(clip: np.ndarray, codec: str) -> bytes:
     name, pixels, options = CODECS[codec]
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
         stream = container.add_stream(name, FPS, options=options)
-        stream.height, stream.width = part.shape[1:3]
+        stream.height, stream.width = clip.shape[1:3]
         stream.pix_fmt = pixels
-        kind = "rgb24" if part.dtype == np.uint8 else "gray12le"
-        for image in part:
+        kind = "rgb24" if clip.dtype == np.uint8 else "gray12le"
+        for image in clip:
             frame = av.VideoFrame.from_ndarray(image, kind)
             container.mux(stream.encode(frame.reformat(format=pixels)))
         container.mux(stream.encode())
@@ -525,12 +525,12 @@ def _join(file: Path, encoded: list[bytes]) -> None:
     with av.open(file, "w") as container:
         joined = None
         for data in encoded:
-            with av.open(io.BytesIO(data)) as part:
-                stream = part.streams.video[0]
+            with av.open(io.BytesIO(data)) as clip:
+                stream = clip.streams.video[0]
                 joined = joined or container.add_stream_from_template(stream, opaque=True)
                 joined.time_base = stream.time_base  # PyAV 15 takes another one.
                 shift = round(offset / stream.time_base)
-                for packet in part.demux(stream):
+                for packet in clip.demux(stream):
                     if packet.dts is None:
                         continue
                     packet.pts, packet.dts = packet.pts + shift, packet.dts + shift

@@ -1,4 +1,4 @@
-"""Small files of ManiSkill 2 and 3, with what is odd in them."""
+"""Small files of ManiSkill 2 and 3, with their oddities."""
 
 import json
 from pathlib import Path
@@ -23,34 +23,34 @@ def write(
 
     Args:
       path: The HDF5 file.
-      lengths: How many transitions the episodes have, by their numbers. Episode 1 terminates.
+      lengths: The numbers of transitions, by the ids of episodes. Episode 1 terminates.
       obs: "nested", "array" or "none".
       actions: "array" or "dict".
       version: 2 or 3.
-      rewards: Whether there are rewards.
-      entries: Which episodes the JSON file lists; those that there are, by default.
-      commit_info: Whether the JSON file has it: merged files have not.
+      rewards: Whether the file has rewards.
+      entries: The episodes that the JSON file lists; all episodes by default.
+      commit_info: Whether the JSON file has it; merged files do not.
     """
     lengths = {0: 4, 1: 3, 2: 5, 10: 2} if lengths is None else lengths
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
-        for number, steps in lengths.items():
-            group = file.create_group(f"traj_{number}", track_order=True)
+        for episode, steps in lengths.items():
+            group = file.create_group(f"traj_{episode}", track_order=True)
             rows = steps + 1
             if obs == "array":
                 group.create_dataset("obs", data=rng.random((rows, 5), np.float32))
             elif obs == "nested":
                 _write_obs(group.create_group("obs", track_order=True), rows, rng)
             if actions == "dict":
-                parts = group.create_group("actions", track_order=True)
-                parts.create_dataset("panda-1", data=rng.random((steps, 4), np.float32))
-                parts.create_dataset("panda-0", data=rng.random((steps, 4), np.float32))
+                action_group = group.create_group("actions", track_order=True)
+                action_group.create_dataset("panda-1", data=rng.random((steps, 4), np.float32))
+                action_group.create_dataset("panda-0", data=rng.random((steps, 4), np.float32))
             else:
                 group.create_dataset("actions", data=rng.random((steps, 8), np.float32))
             flags = np.zeros(steps, bool)
             last = np.arange(steps) == steps - 1
-            group.create_dataset("terminated", data=last if number == 1 else flags)
+            group.create_dataset("terminated", data=last if episode == 1 else flags)
             group.create_dataset("truncated", data=last)
             group.create_dataset("success", data=np.arange(steps) >= steps // 2)
             if version == 2:
@@ -73,7 +73,7 @@ def write(
 def _write_obs(group: Any, rows: int, rng: np.random.Generator) -> None:
     agent = group.create_group("agent", track_order=True)
     agent.create_dataset("qpos", data=rng.random((rows, 9), np.float32))
-    group.create_group("extra", track_order=True)  # Nothing is in it.
+    group.create_group("extra", track_order=True)  # Empty.
     camera = group.create_group("sensor_data/base_camera", track_order=True)
     for name, dtype, channels in (("rgb", "u1", 3), ("depth", "i2", 1)):
         frames = rng.integers(0, 200, (rows, 6, 5, channels)).astype(dtype)
@@ -86,15 +86,15 @@ def _write_obs(group: Any, rows: int, rng: np.random.Generator) -> None:
 def _json(lengths: dict[int, int], listed: list[int], commit_info: bool) -> dict[str, Any]:
     episodes = [
         {
-            "episode_id": number,
-            "episode_seed": 100 + number,
+            "episode_id": episode,
+            "episode_seed": 100 + episode,
             "control_mode": "pd_joint_pos",
-            "elapsed_steps": lengths.get(number, 7),
-            "reset_kwargs": {"seed": 100 + number, "options": {}} if number else {},
+            "elapsed_steps": lengths.get(episode, 7),
+            "reset_kwargs": {"seed": 100 + episode, "options": {}} if episode else {},
             "success": True,
             "fail": False,
         }
-        for number in listed
+        for episode in listed
     ]
     commit = {"commit_info": {"commit": "abc", "message": "ü"}} if commit_info else {}
     return {

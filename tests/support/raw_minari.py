@@ -32,16 +32,16 @@ OBSERVATION_SPACE = spaces.Dict(
 ACTION_SPACE = spaces.Tuple((spaces.Box(-1, 1, (1,), np.float64), spaces.Text(4)))
 
 
-def buffer(number: int, steps: int, rewards: list[Any], **kwargs: Any) -> EpisodeBuffer:
-    """Returns an episode of the spaces above; no flag is set unless `kwargs` say so."""
-    rng = np.random.default_rng(number)
+def buffer(index: int, steps: int, rewards: list[Any], **kwargs: Any) -> EpisodeBuffer:
+    """Returns an episode of the spaces above, without flags by default."""
+    rng = np.random.default_rng(index)
     rows = steps + 1
     observations = {
         "box": rng.uniform(-1, 1, (rows, 2, 3)).astype(np.float32),
         "camera": list(rng.integers(0, 256, (rows, 33, 40, 3)).astype(np.uint8)),
         "flags": rng.integers(0, 2, (rows, 2)).astype(bool),
-        # All as long as each other, once encoded.
-        "grey": [np.full((32, 34), number, np.uint8)] * rows,
+        # Encoded files of equal length.
+        "grey": [np.full((32, 34), index, np.uint8)] * rows,
         "icon": rng.integers(0, 256, (rows, 4, 5, 3)).astype(np.uint8),
         "multi": rng.integers(0, 2, (rows, 2)),
         "parts": (
@@ -72,7 +72,7 @@ def buffer(number: int, steps: int, rewards: list[Any], **kwargs: Any) -> Episod
 
 
 def buffers() -> list[EpisodeBuffer]:
-    """Returns episodes with all that differs between episodes."""
+    """Returns episodes with all possible differences."""
     return [
         buffer(0, 3, [0, 1.5, 1], seed=7, terminations=[False, False, True]),
         # Rewards that are integers, a seed beyond int64, options.
@@ -84,9 +84,9 @@ def buffers() -> list[EpisodeBuffer]:
             options={"start": {"x": 1, "name": "a"}, "goal": np.array([1, 2], np.float32)},
             truncations=[False, False, False, True],
         ),
-        # Both flags, and one in the middle.
+        # Both flags at the end, and one before.
         buffer(2, 2, [np.nan, 1.0], terminations=[True, True], truncations=[False, True]),
-        # No flag at all: the recording was cut.
+        # No flag: the recording was cut.
         buffer(3, 1, [-0.0], options={"level": 2}),
     ]
 
@@ -104,7 +104,7 @@ def write_buffers(
     episodes = buffers() if episodes is None else episodes
     statistics = minari.EpisodeMetadataCallback()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # About metadata that is not given.
+        warnings.simplefilter("ignore")  # About missing metadata.
         dataset = minari.create_dataset_from_buffers(
             dataset_id,
             episodes,
@@ -121,8 +121,8 @@ def write_buffers(
     return directory_of(dataset_id)
 
 
-class _Telling(gymnasium.Wrapper):
-    """Tells the number of the step, and options, in its infos."""
+class _InfosWrapper(gymnasium.Wrapper):
+    """Adds infos: the index of the step, and a function of the observation."""
 
     def reset(self, **kwargs: Any) -> Any:
         self._steps = 0
@@ -142,7 +142,7 @@ def record_cart_pole(dataset_id: str, *, data_format: str = "hdf5", episodes: in
     """Records CartPole with Minari's DataCollector; needs JAX."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        env = _Telling(gymnasium.make("CartPole-v1", max_episode_steps=12))
+        env = _InfosWrapper(gymnasium.make("CartPole-v1", max_episode_steps=12))
         collector = minari.DataCollector(env, record_infos=True, data_format=data_format)
         collector.action_space.seed(0)
         for episode in range(episodes):
@@ -151,13 +151,13 @@ def record_cart_pole(dataset_id: str, *, data_format: str = "hdf5", episodes: in
             )
             done = False
             while not done:
-                # Balanced until the time limit, or fallen over.
+                # Random actions, or pushes in one direction until the pole falls.
                 action = collector.action_space.sample() if episode < 2 else 0
                 _, _, terminated, truncated, _ = collector.step(action)
                 done = terminated or truncated
         collector.create_dataset(dataset_id, algorithm_name="random", author="Somebody")
         collector.close()
-        # Its temporary directories warn when they go away.
+        # The removal of its temporary directories warns.
         del collector, env
         gc.collect()
     return directory_of(dataset_id)

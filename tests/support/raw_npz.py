@@ -10,7 +10,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def episode(length: int, *, seed: int = 0, **changes: Any) -> Arrays:
-    """The arrays of an episode with all that there can be; others replace or join them."""
+    """The arrays of an episode with all possible fields; `changes` replace or add some."""
     rng = np.random.default_rng(seed)
     arrays = {
         "observation/camera": rng.integers(0, 256, (length + 1, 4, 5, 3), np.uint8),

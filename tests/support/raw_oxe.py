@@ -1,6 +1,6 @@
-"""Datasets as those of Open X-Embodiment are stored, with their oddities, written without TFDS.
+"""Datasets in the format of Open X-Embodiment, with its oddities, written without TFDS.
 
-What is in them is deterministic. `EPISODES` has how many steps each episode has.
+Their content is deterministic. `EPISODES` has the lengths of episodes.
 """
 
 import io
@@ -25,14 +25,14 @@ def picture(height=12, width=16):
 
 
 def jpegs(rng, length, height=12, width=16):
-    """The bytes of as many JPEG files."""
+    """The bytes of JPEG files."""
     files = np.empty(length, object)
-    for number in range(length):
+    for index in range(length):
         data = io.BytesIO()
         pixels = rng.integers(0, 256, (height // 4, width // 4, 3), np.uint8)
         pixels = np.repeat(np.repeat(pixels, 4, axis=0), 4, axis=1)
         Image.fromarray(pixels).save(data, "jpeg", quality=95)
-        files[number] = data.getvalue()
+        files[index] = data.getvalue()
     return files
 
 
@@ -48,14 +48,14 @@ def flags(length):
 
 
 def nested(features):
-    """Features, of dicts of them."""
+    """Converts nested dicts of features to `Features`."""
     return tfds_files.Features(
         features={n: nested(f) if isinstance(f, dict) else f for n, f in features.items()}
     )
 
 
 def write(directory, name, step, episodes, episode=None, **options):
-    """A dataset whose steps have some fields and the flags; returns its directory."""
+    """Writes a dataset with some step fields and the flags; returns its directory."""
     step = {**step, **dict.fromkeys(FLAGS, tensor(bool))}
     features = nested({"steps": tfds_files.Dataset(feature=nested(step)), **(episode or {})})
     with tfds_files.append_to(str(directory), features, name, **options) as writer:
@@ -65,7 +65,7 @@ def write(directory, name, step, episodes, episode=None, **options):
 
 
 def bridge_dataset(directory, name="bridge_dataset", lengths=EPISODES, size=(12, 16), **options):
-    """Flat actions of which the first is zero, and one episode without an instruction."""
+    """Flat actions that begin with zeros, and one episode without an instruction."""
     step = {
         "observation": {"image_0": picture(*size), "state": tensor(np.float32, 7)},
         "action": tensor(np.float32, 7),
@@ -94,7 +94,7 @@ def bridge_dataset(directory, name="bridge_dataset", lengths=EPISODES, size=(12,
 
 
 def fractal(directory, name="fractal20220817_data", lengths=EPISODES, size=(12, 16), **options):
-    """Actions in parts, and a gripper that is told what to change."""
+    """Actions in nested fields, and a gripper with relative commands."""
     step = {
         "observation": {
             "image": picture(*size),
@@ -150,7 +150,7 @@ def fractal(directory, name="fractal20220817_data", lengths=EPISODES, size=(12, 
 
 
 def kuka(directory, lengths=EPISODES):
-    """Tensors that are compressed step by step, and a name with a slash in it."""
+    """Tensors compressed for each step, and a name with a slash."""
     small = {"encoding": "zlib"}
     step = {
         "observation": {
@@ -193,7 +193,7 @@ def kuka(directory, lengths=EPISODES):
 
 
 def roboturk(directory, lengths=EPISODES):
-    """Flags of which only `is_first` is ever true."""
+    """Flags without a true `is_last` or `is_terminal`."""
     step = {
         "observation": {"natural_language_instruction": tensor(object)},
         "action": {
@@ -227,7 +227,7 @@ def roboturk(directory, lengths=EPISODES):
 
 
 def droid(directory, lengths=EPISODES):
-    """Actions in float64, which are also there in parts."""
+    """Actions in float64, also in nested fields."""
     wide = {"encoding": "bytes"}  # Plain lists would be float32.
     step = {
         "observation": {
@@ -274,7 +274,7 @@ def droid(directory, lengths=EPISODES):
 
 
 def mt_opt(directory, lengths=EPISODES):
-    """No reward, two commands for the gripper, and what to do as a code of the episode."""
+    """No reward, two commands for the gripper, and a task code of the episode."""
     small = {"encoding": "zlib"}
     step = {
         "observation": {

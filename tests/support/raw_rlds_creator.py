@@ -1,4 +1,4 @@
-"""Small downloads of RLDS Creator, as its tool writes them."""
+"""Small downloads of Google's RLDS Creator."""
 
 import pickle
 import sys
@@ -24,7 +24,7 @@ SPECS = {
 
 
 class StepData(NamedTuple):
-    """A step as the tool has it: by another name of the module than that of EnvLogger."""
+    """A step of the tool, whose class has another module than that of EnvLogger."""
 
     timestep: Any
     action: Any
@@ -34,9 +34,9 @@ class StepData(NamedTuple):
 StepData.__module__ = "rlds_creator.episode_storage"
 
 
-def image(number: int, size: tuple[int, int] = (8, 8)) -> bytes:
-    """The image that the person sees."""
-    pixels = np.full((*size, 3), 40 * (number % 6), np.uint8)
+def image(index: int, size: tuple[int, int] = (8, 8)) -> bytes:
+    """The image that the player sees."""
+    pixels = np.full((*size, 3), 40 * (index % 6), np.uint8)
     return tf.io.encode_jpeg(pixels).numpy()
 
 
@@ -51,40 +51,40 @@ def make_episode(
     info: bool = True,
     old_metadata: bool = False,
 ) -> dict[str, Any]:
-    """Returns an episode as the merger of the tool makes it for a download.
+    """Returns an episode of a download of the tool.
 
     Args:
       index: Its number.
-      num_transitions: How many transitions it has.
+      num_transitions: The number of transitions.
       end: "termination", "truncation", or "nothing" for a recording that just stops.
-      placed: The step that has the tag "placed".
+      placed: The step with the tag "placed".
       tags: The tags of the episode.
       notes: The notes of the annotator.
-      info: Whether steps have an info.
-      old_metadata: Whether the metadata is where old versions keep it.
+      info: Whether steps have infos.
+      old_metadata: Whether the metadata is in the first step, as in old versions.
     """
     rng = np.random.default_rng(index)
     steps = []
-    for number in range(num_transitions + 1):
+    for step in range(num_transitions + 1):
         observation = {
             "position": rng.normal(size=2),
             "lights": rng.integers(0, 2, 3, np.uint8),
         }
-        reward = None if number == 0 else number / 7
-        if number == 0:
+        reward = None if step == 0 else step / 7
+        if step == 0:
             timestep = dm_env.restart(observation)
-        elif number < num_transitions or end == "nothing":
+        elif step < num_transitions or end == "nothing":
             timestep = dm_env.transition(reward, observation)
         else:
             timestep = getattr(dm_env, end)(reward, observation)
-        action = None if number == 0 else rng.normal(size=1).astype(np.float32)
-        # Windows change their size, and other keys are pressed each time.
-        keys = {} if number % 2 else {"ArrowUp": 1, f"Key{number}": 1}
-        custom_data = {"keys": keys, "image": image(number, (8, 8 + index))}
+        action = None if step == 0 else rng.normal(size=1).astype(np.float32)
+        # The size of windows and the pressed keys vary.
+        keys = {} if step % 2 else {"ArrowUp": 1, f"Key{step}": 1}
+        custom_data = {"keys": keys, "image": image(step, (8, 8 + index))}
         if info:
             custom_data["info"] = {"lives": np.int32(3), "distance": rng.normal()}
-        custom_data["tag:placed"] = number == placed
-        custom_data["tag:start"] = number == 0
+        custom_data["tag:placed"] = step == placed
+        custom_data["tag:start"] = step == 0
         steps.append(StepData(timestep, action, custom_data))
     metadata = {
         "agent_id": "0c1d",
@@ -93,7 +93,7 @@ def make_episode(
         "rlds_creator:study_id": "study",
         "episode_index": index,
         "num_steps": num_transitions,
-        # Python's 0 where nothing was added, a NumPy number where something was.
+        # Python's 0 for an empty sum, else a NumPy number.
         "total_reward": np.float64(sum(range(num_transitions + 1)) / 7) if index else 0,
     }
     if tags:
@@ -107,7 +107,7 @@ def make_episode(
 
 
 def dump(episode: Any, protocol: int | None = None) -> bytes:
-    """Returns the pickle of an episode, in which the names are those of the tool."""
+    """Returns the pickle of an episode, with the class names of the tool."""
     package, module = types.ModuleType("rlds_creator"), types.ModuleType("episode_storage")
     package.episode_storage = module
     module.StepData = StepData
@@ -140,7 +140,7 @@ def write_zip(path: Path, episodes: list[Any]) -> Path:
 
 
 def sample() -> list[dict[str, Any]]:
-    """Returns episodes with everything that the format may have."""
+    """Returns episodes with all features of the format."""
     return [
         make_episode(0, placed=2, tags=("good", "fast"), notes="put it down gently"),
         make_episode(1, 3, end="truncation"),

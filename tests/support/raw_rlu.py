@@ -1,9 +1,9 @@
 """Small files in the layouts of RL Unplugged: `tf.train.Example`s in TFRecord files.
 
-The functions for products return raw episodes, or windows of some, fields by name; `write_files`
-writes them. Odd things that the published files have, or may have, are in them: a discount of 0.5,
-terminal and truncated episodes, rewards beyond what is clipped, ids that come twice, a last action
-that is none, windows in random order, a discount that does not tell of the end.
+The functions for products return raw episodes or windows, with fields by name; `write_files` writes
+them. They have oddities of published files: a discount of 0.5, terminal and truncated episodes,
+rewards beyond the clipping range, duplicate ids, an invalid last action, windows in random order,
+a discount of 1 at the end.
 """
 
 import struct
@@ -25,14 +25,14 @@ def write_files(
     num_files: int = 2,
     compression: str = "GZIP",
 ) -> list[Path]:
-    """Deals episodes out to files, the first ones to the first, and returns the files."""
+    """Distributes episodes to files in their order; returns the files."""
     directory.mkdir(parents=True, exist_ok=True)
     files = []
-    for index, dealt in enumerate(np.array_split(np.arange(len(episodes)), num_files)):
+    for index, indices in enumerate(np.array_split(np.arange(len(episodes)), num_files)):
         file = directory / f"{prefix}-{index:05d}-of-{num_files:05d}"
         options = tf.io.TFRecordOptions(compression_type=compression)
         with tf.io.TFRecordWriter(str(file), options) as writer:
-            for i in dealt:
+            for i in indices:
                 writer.write(example(episodes[i]))
         files.append(file)
     return files
@@ -67,9 +67,9 @@ def discounts(rows: int, *, terminal: bool, end: int = -1) -> np.ndarray:
 def atari_episodes(
     lengths: tuple[int, ...] = (5, 4, 6, 3), shape: tuple[int, int] = (84, 84), seed: int = 0
 ) -> list[Episode]:
-    """Episodes of `atari_episodes_ordered`; every second one is terminal, the last id comes twice.
+    """Episodes of `atari_episodes_ordered`; every second is terminal, the last id a duplicate.
 
-    Their rows are transitions, and the first reward is none.
+    Their rows are transitions; the first reward is invalid.
     """
     rng = np.random.default_rng(seed)
     episodes = []
@@ -94,7 +94,7 @@ def atari_episodes(
 
 
 def dmlab_episodes(
-    number: int = 4,
+    count: int = 4,
     rows: int = 5,
     *,
     order: str = "sar",
@@ -102,19 +102,18 @@ def dmlab_episodes(
     rewards: bool = True,
     seed: int = 0,
 ) -> list[Episode]:
-    """Episodes of DMLab: of one length, their images in BGR, no last action in the first row."""
+    """Episodes of DMLab: equal lengths, images in BGR, no last action in the first row."""
     rng = np.random.default_rng(seed)
     episodes = []
-    for index in range(number):
+    for index in range(count):
         actions = rng.integers(0, 15, rows)
         reward = rng.integers(0, 5, rows).astype(np.float32) * rewards
-        # Where the transition from the first row has its reward, and that into the last its
-        # discount.
+        # The order determines the rows of the first reward and of the last discount.
         reward[-1 if order == "sar" else 0] = 0.0
         end = -2 if order == "sar" else -1
         last_action = np.zeros((rows, 15), np.float32)
         last_action[np.arange(1, rows), actions[:-1]] = 1.0
-        observed = np.concatenate([[0.0], reward[:-1]]) if order == "sar" else reward
+        observed_reward = np.concatenate([[0.0], reward[:-1]]) if order == "sar" else reward
         rgb = rng.integers(0, 256, (rows, *shape, 3), np.uint8)
         episodes.append(
             {
@@ -124,7 +123,7 @@ def dmlab_episodes(
                 "observations_pixels": [
                     tf.io.encode_png(image[..., ::-1]).numpy() for image in rgb
                 ],
-                "observations_reward": observed.astype(np.float32),
+                "observations_reward": observed_reward.astype(np.float32),
                 "observations_action": last_action,
                 "actions": actions,
                 "rewards": reward,
@@ -135,14 +134,14 @@ def dmlab_episodes(
     return episodes
 
 
-def rwrl_episodes(number: int = 4, rows: int = 5, seed: int = 0) -> list[Episode]:
-    """Episodes of RWRL: all floats, the action in a row led to its observation.
+def rwrl_episodes(count: int = 4, rows: int = 5, seed: int = 0) -> list[Episode]:
+    """Episodes of RWRL: all floats; the action of a row precedes its observation.
 
-    The first discount is 0, whatever the end is.
+    The first discount is always 0.
     """
     rng = np.random.default_rng(seed)
     episodes = []
-    for index in range(number):
+    for index in range(count):
         discount = discounts(rows, terminal=index % 2 == 0)
         discount[0] = 0.0
         action = rng.normal(size=(rows, 2)).astype(np.float32)
@@ -192,7 +191,7 @@ def control_suite_episodes(
 def locomotion_episodes(
     lengths: tuple[int, ...] = (5, 4), *, camera: tuple[int, int, int] = (64, 64, 3), seed: int = 0
 ) -> list[Episode]:
-    """Episodes of locomotion: as of the control suite, with a camera of raw values."""
+    """Episodes of locomotion: those of the control suite, with a camera of raw values."""
     rng = np.random.default_rng(seed)
     episodes = control_suite_episodes(lengths, seed=seed)
     for episode, rows in zip(episodes, lengths):
@@ -226,7 +225,7 @@ def atari_transitions(
                 "a_tp1": actions[t + 1 : t + 2],
                 "r_t": reward[t : t + 1],
                 "d_t": discount[t : t + 1],
-                "episode_id": np.array([index - 1], np.int64),  # The first has all bits set.
+                "episode_id": np.array([index - 1], np.int64),  # All bits of the first one are 1.
                 "episode_return": np.array([reward.clip(-1, 1).sum()], np.float32),
             }
             for t in range(length)
@@ -250,7 +249,7 @@ def locomotion_windows(
     in_one: bool = True,
     seed: int = 0,
 ) -> list[Episode]:
-    """Windows of locomotion: as of the control suite, with a camera, all rows in one string."""
+    """Windows of locomotion: those of the control suite, with all camera rows in one string."""
     raw = control_suite_windows(lengths, rows, seed)
     rng = np.random.default_rng(seed)
     for window in raw:
@@ -266,12 +265,12 @@ def locomotion_windows(
 def bsuite_windows(
     lengths: tuple[int, ...] = (5, 4), *, lacks_last: bool = False, seed: int = 0
 ) -> list[Episode]:
-    """Windows of bsuite: numbers of other kinds, and no discount of 0 at the end of an episode.
+    """Windows of bsuite, with other dtypes, and a discount of 1 at the end of episodes.
 
     Args:
       lengths: The numbers of rows of the episodes.
       lacks_last: Whether the last row of a window has no reward and no discount.
-      seed: Chooses the numbers.
+      seed: The seed of the values.
     """
     rng = np.random.default_rng(seed)
     episodes = [
@@ -293,11 +292,11 @@ def bsuite_windows(
 
 
 def windows(episodes: list[Episode], rows: int, seed: int = 0) -> list[Episode]:
-    """All windows of episodes, in random order; those of episodes that are shorter have less rows.
+    """All windows of episodes, in random order; a shorter episode is one window.
 
-    What is of the episode has one value, and ids are left out.
+    Fields of the episode have one value; ids are omitted.
     """
-    cut = []
+    all_windows = []
     for episode in episodes:
         length = len(episode["step_type"])
         for begin in range(max(1, length - rows + 1)):
@@ -306,8 +305,8 @@ def windows(episodes: list[Episode], rows: int, seed: int = 0) -> list[Episode]:
                 for name, values in episode.items()
                 if name not in ("episode_id", "timestamp")
             }
-            cut.append(window)
-    return [cut[i] for i in np.random.default_rng(seed).permutation(len(cut))]
+            all_windows.append(window)
+    return [all_windows[i] for i in np.random.default_rng(seed).permutation(len(all_windows))]
 
 
 def step_types(rows: int) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Small files in robomimic's format, with what is odd about each of its dialects.
+"""Small files in robomimic's format, with the oddities of its dialects.
 
 `DIALECTS` has a writer for each, which returns the file. Names, dtypes and attributes are those of
-the published files; episodes have few rows, and images few pixels.
+published files; episodes have few rows, and images few pixels.
 """
 
 import json
@@ -41,14 +41,14 @@ def robomimic(
     lengths: Mapping[str, int] = LENGTHS,
     **compression: Any,
 ) -> Path:
-    """All that robomimic has: demonstrations out of order, two models, masks, metadata.
+    """All features of robomimic: demonstrations out of order, two models, masks, metadata.
 
     Args:
       path: The file.
       next_obs: Whether it has `next_obs`.
       masks: Whether it has masks.
-      dones: "both": at each end and each success; "success"; "end".
-      lengths: How many actions each demonstration has.
+      dones: The rows that are done: "success", "end", or "both".
+      lengths: The numbers of actions of demonstrations.
       **compression: Options of the arrays.
     """
     rng = np.random.default_rng(0)
@@ -101,8 +101,8 @@ def robosuite(path: Any) -> Path:
             {"date": "11 22 2026", "time": "10:0:0", "repository_version": "1.5.1", "env": "Lift"}
         )
         data.attrs["env_info"] = json.dumps({"robots": "Panda"})
-        for number, length in ((1, 4), (2, 3), (10, 2)):
-            demo = data.create_group(f"demo_{number}")
+        for id, length in ((1, 4), (2, 3), (10, 2)):
+            demo = data.create_group(f"demo_{id}")
             demo.attrs["model_file"] = MODEL
             demo["states"] = rng.normal(size=(length, 32))
             demo["actions"] = rng.uniform(-1, 1, (length, 7))
@@ -110,7 +110,7 @@ def robosuite(path: Any) -> Path:
 
 
 def mimicgen(path: Any) -> Path:
-    """With where each part comes from, and an episode without the groups that others have."""
+    """Adds the origins of segments, and an episode without the groups of the other ones."""
     robomimic(path, next_obs=False)
     rng = np.random.default_rng(2)
     with h5py.File(path, "a") as file:
@@ -126,11 +126,11 @@ def mimicgen(path: Any) -> Path:
 
 
 def libero(path: Any, *, states: int = 9) -> Path:
-    """As published: `obs` of a row is what followed its action. Each value says when it was.
+    """As published: `obs` of a row follows its action. Each value is a time.
 
     Args:
       path: The file.
-      states: How many numbers a state has; each task has another number.
+      states: The size of a state, which differs by task.
     """
     with h5py.File(path, "w") as file:
         data = file.create_group("data")
@@ -148,7 +148,7 @@ def libero(path: Any, *, states: int = 9) -> Path:
             }
         )
         for name, length in (("demo_0", 4), ("demo_1", 3)):
-            time = np.arange(length, dtype="f8")[:, None]  # Of the state and the action.
+            time = np.arange(length, dtype="f8")[:, None]  # The time of the state and the action.
             demo = data.create_group(name)
             demo.attrs["num_samples"] = length
             demo.attrs["model_file"] = MODEL
@@ -158,7 +158,7 @@ def libero(path: Any, *, states: int = 9) -> Path:
 
 
 def libero_regenerated(path: Any, *, states: int = 9) -> Path:
-    """As OpenVLA replays it: `obs` is what was there before the action; nothing has attributes."""
+    """As OpenVLA replays it: `obs` precedes the action; there are no attributes."""
     with h5py.File(path, "w") as file:
         data = file.create_group("data")
         for name, length in (("demo_0", 4), ("demo_7", 3)):
@@ -186,17 +186,17 @@ def _write_libero(demo: Any, time: np.ndarray, states: int, seen: np.ndarray) ->
 
 
 def isaac_lab(path: Any) -> Path:
-    """float32, compressed, nested; `states` follow the action, and there are initial ones."""
+    """float32, compressed, nested; `states` follow the action, after initial ones."""
     rng = np.random.default_rng(3)
     with h5py.File(path, "w") as file:
         data = file.create_group("data")
         data.attrs["total"] = 9
         data.attrs["env_args"] = json.dumps({"env_name": "Isaac-Stack-Cube-v0", "type": 2})
-        for number, length in enumerate((4, 5)):
-            demo = data.create_group(f"demo_{number}")
+        for index, length in enumerate((4, 5)):
+            demo = data.create_group(f"demo_{index}")
             demo.attrs["num_samples"] = length
-            demo.attrs["seed"] = 7 + number
-            demo.attrs["success"] = np.bool_(number == 0)
+            demo.attrs["seed"] = 7 + index
+            demo.attrs["success"] = np.bool_(index == 0)
             sizes = {
                 "articulation/robot/root_pose": 7,
                 "articulation/robot/joint_position": 9,
@@ -218,13 +218,13 @@ def isaac_lab(path: Any) -> Path:
 
 
 def robocasa(path: Any) -> Path:
-    """robomimic without `next_obs`, with an empty group and a text for each row."""
+    """robomimic without `next_obs`, with an empty group and texts in rows."""
     robomimic(path, next_obs=False, masks=False, dones="success")
     with h5py.File(path, "a") as file:
         for name, length in LENGTHS.items():
             demo = file["data"][name]
             demo.create_group("empty/inner")
-            demo["subtask"] = np.array([f"part {row} ü" for row in range(length)], object)
+            demo["subtask"] = np.array([f"phase {row} ü" for row in range(length)], object)
             demo["code"] = np.array([b"a", b"bcd"] * length, "S3")[:length]
             demo["is_grasped"] = np.arange(length) > 1
             demo["wrench"] = np.arange(length, dtype=">i2")
@@ -233,7 +233,7 @@ def robocasa(path: Any) -> Path:
     return Path(path)
 
 
-# What TFDS demands of the observations in `lift/ph/low_dim.hdf5`, and of the masks.
+# The observations and the masks that TFDS expects in `lift/ph/low_dim.hdf5`.
 LIFT = {
     "object": 10,
     "robot0_eef_pos": 3,
@@ -254,9 +254,9 @@ LIFT_MASKS = (
 
 
 def lift(path: Any, lengths: Sequence[int]) -> Path:
-    """A file that the builder of TFDS takes too: all end in a success, the first has two."""
+    """A file for the builder of TFDS, too: all episodes end in success, the first one has two."""
     rng = np.random.default_rng(4)
-    names = np.array([f"demo_{number}" for number in range(len(lengths))], "S")
+    names = np.array([f"demo_{index}" for index in range(len(lengths))], "S")
     with h5py.File(path, "w") as file:
         data = file.create_group("data")
         data.attrs["total"], data.attrs["env_args"] = sum(lengths), json.dumps(ENV_ARGS)
@@ -276,7 +276,7 @@ def lift(path: Any, lengths: Sequence[int]) -> Path:
 
 
 def by_tfds(path: Path, data_dir: Path) -> Any:
-    """Converts it with the builder of TFDS, which is told where the file is."""
+    """Converts a file with the builder of TFDS instead of a download."""
     import tensorflow_datasets as tfds
 
     builder = tfds.builder("robomimic_ph/lift_ph_low_dim", data_dir=data_dir)
@@ -288,7 +288,7 @@ def by_tfds(path: Path, data_dir: Path) -> Any:
     return builder
 
 
-# By the names of their files, each of which is that of the dialect.
+# By the name of the dialect and of the file.
 DIALECTS: Mapping[str, Callable[[Any], Path]] = {
     "robomimic": robomimic,
     "robosuite": robosuite,

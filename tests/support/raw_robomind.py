@@ -1,4 +1,4 @@
-"""Small folders of RoboMIND, with what is odd in them."""
+"""Small folders of RoboMIND, with its oddities."""
 
 import io
 from pathlib import Path
@@ -29,21 +29,21 @@ def write_episode(
 
     Args:
       path: The file.
-      steps: How many rows it has.
-      seed: For its values.
-      raw: Whether the second row of a camera of 480 x 640 is a frame, and no file.
-      text: What `language_raw` says; None for none.
+      steps: The number of rows.
+      seed: The seed of the values.
+      raw: Whether the second row of a camera of 480 x 640 is a raw frame instead of a file.
+      text: The content of `language_raw`, if any.
     """
     rng = np.random.default_rng(seed)
     path.parent.mkdir(parents=True)
     with h5py.File(path, "w") as file:
         for side in ("left", "right"):
-            for group, part, size in (
+            for group, name, size in (
                 ("puppet", "joint_position", 7),
                 ("puppet", "end_effector", 6),
                 ("master", "joint_position", 7),
             ):
-                file[f"{group}/{part}_{side}"] = rng.normal(size=(steps, size))
+                file[f"{group}/{name}_{side}"] = rng.normal(size=(steps, size))
         frames = rng.integers(0, 256, (steps, *SHAPE), np.uint8)
         depth = rng.integers(0, 4000, (steps, *SHAPE[:2])).astype(np.uint16)
         _write_rows(file, "observations/rgb_images/camera_front", files_of(frames, "jpeg"))
@@ -71,7 +71,7 @@ def write_folder(
 ) -> Path:
     """Writes episodes by their split and name; returns the folder of the embodiment."""
     lengths = lengths or {"train/9_1": 3, "train/1014_2": 4, "val/7_0": 2}
-    for number, (name, steps) in enumerate(lengths.items()):
+    for index, (name, steps) in enumerate(lengths.items()):
         episodes = directory / EMBODIMENT / task / "success_episodes"
-        write_episode(episodes / name / "data" / "trajectory.hdf5", steps, seed=number, **options)
+        write_episode(episodes / name / "data" / "trajectory.hdf5", steps, seed=index, **options)
     return directory / EMBODIMENT

@@ -1,4 +1,4 @@
-"""Replay buffers as Stable-Baselines3 pickles them, made of classes that only have their names."""
+"""Replay buffers as Stable-Baselines3 pickles them, of classes with the same names."""
 
 import pickle
 import sys
@@ -11,17 +11,17 @@ _PACKAGE = "stable_baselines3.common.buffers"
 
 
 def buffer(steps=9, size=6, *, envs=2, done=(3,), timeout=(), dicts=False, optimize=False, seed=0):
-    """The attributes of a buffer, and for each environment the transitions that were added.
+    """Returns the attributes of a buffer, and the added transitions of each environment.
 
     Args:
-      steps: How many times all environments stepped.
-      size: How many of them the ring holds.
-      envs: How many environments there are.
-      done: At which times the first environment is done.
-      timeout: At which of these it was a timeout.
+      steps: The number of steps of all environments.
+      size: The steps that the ring holds.
+      envs: The number of environments.
+      done: The steps at which the first environment is done.
+      timeout: The steps of these that are timeouts.
       dicts: Whether observations are dicts.
-      optimize: Whether there are no next observations.
-      seed: Of the numbers.
+      optimize: Whether next observations are missing.
+      seed: The seed of the values.
     """
     rng = np.random.default_rng(seed)
     rows = {
@@ -64,20 +64,20 @@ def buffer(steps=9, size=6, *, envs=2, done=(3,), timeout=(), dicts=False, optim
         "n_envs": envs,
         "optimize_memory_usage": optimize,
         "handle_timeout_termination": True,
-        "device": _named("torch", "device")("cpu"),
+        "device": _class_named("torch", "device")("cpu"),
         **rows,
     }
     return state, added
 
 
-def _named(module, name):
+def _class_named(module, name):
     """A class with the name of another."""
     return type(name, (), {"__module__": module, "__init__": lambda self, *arguments: None})
 
 
 def write(path, state=None, *, name="ReplayBuffer", package=_PACKAGE):
     """Writes a pickle of the attributes of a buffer; returns its path."""
-    cls = _named(package, name)
+    cls = _class_named(package, name)
     instance = cls()
     vars(instance).update(buffer()[0] if state is None else state)
     members = {"torch": {"device": type(instance.device)}, package: {name: cls}}

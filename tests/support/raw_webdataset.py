@@ -25,10 +25,10 @@ def npz(**arrays: Any) -> bytes:
     return stream.getvalue()
 
 
-def image(number: int, kind: str = "png") -> bytes:
+def image(seed: int, kind: str = "png") -> bytes:
     """The bytes of an image."""
     stream = io.BytesIO()
-    pixels = np.random.default_rng(number).integers(0, 256, (4, 6, 3), np.uint8)
+    pixels = np.random.default_rng(seed).integers(0, 256, (4, 6, 3), np.uint8)
     Image.fromarray(pixels).save(stream, kind)
     return stream.getvalue()
 
@@ -45,7 +45,7 @@ def write(path: Path, members: Iterable[tuple[str, bytes]]) -> Path:
 
 
 def episode(key: str, length: int, *, seed: int = 0) -> list[tuple[str, bytes]]:
-    """The members of an episode that is a sample."""
+    """The members of a sample with a whole episode."""
     rng = np.random.default_rng(seed)
     arrays = {
         "action": rng.random((length, 2), np.float32),

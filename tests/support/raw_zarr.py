@@ -19,7 +19,7 @@ POSES = ("robot0_demo_start_pose", "robot0_demo_end_pose")
 
 
 def pusht(lengths: tuple[int, ...] = LENGTHS, *, aborted: int = 0, seed: int = 0) -> Arrays:
-    """Arrays as those of PushT, without `episode_ends`; some rows belong to no episode."""
+    """Arrays of PushT, without `episode_ends`; some rows belong to no episode."""
     rows = sum(lengths) + aborted
     rng = np.random.default_rng(seed)
     return {
@@ -34,7 +34,7 @@ def pusht(lengths: tuple[int, ...] = LENGTHS, *, aborted: int = 0, seed: int = 0
 
 
 def umi(lengths: tuple[int, ...] = LENGTHS, *, seed: int = 0) -> Arrays:
-    """Arrays as those of UMI: images, constant poses, and no action."""
+    """Arrays of UMI: images, constant poses, and no action."""
     rows = sum(lengths)
     rng = np.random.default_rng(seed)
     poses = {name: np.repeat(rng.random((len(lengths), 6)), lengths, 0) for name in POSES}
@@ -60,12 +60,12 @@ def write(
 ) -> Path:
     """Writes a folder, or an archive if the name of the path ends in `.zip`.
 
-    All chunks are written, as by Zarr 2, unless those of zeros are to be left out, as by Zarr 3.
+    All chunks are written, as by Zarr 2, or only those with other values than 0, as by Zarr 3.
     """
     is_archive = path.suffix == ".zip"
     store: Any = zarr.storage.ZipStore(path, mode="w") if is_archive else path
-    about = {"made by": "somebody"}
-    root = zarr.open_group(store, mode="w", zarr_format=2, attributes=about)
+    attributes = {"made by": "somebody"}
+    root = zarr.open_group(store, mode="w", zarr_format=2, attributes=attributes)
     data = root.create_group("data")
     root.create_group("meta")
     for name, values in arrays.items():
@@ -92,7 +92,7 @@ def write(
 
 
 def write_pusht(path: Path, **options: Any) -> Path:
-    """A buffer as that of PushT, with several codecs, and with arrays that are cut in two ways."""
+    """A buffer of PushT, with several codecs and shapes of chunks."""
     aborted = options.pop("aborted", 0)
     return write(
         path,
@@ -105,7 +105,7 @@ def write_pusht(path: Path, **options: Any) -> Path:
 
 
 def write_umi(path: Path, *, codec: Any = None, lengths: tuple[int, ...] = LENGTHS) -> Path:
-    """A buffer as that of UMI: each frame is a file of its own."""
+    """A buffer of UMI: each frame is a file."""
     if codec is None:
         codec = Jpegxl(level=90, lossless=False)
     return write(

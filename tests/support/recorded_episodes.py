@@ -1,4 +1,4 @@
-"""Recordings of the web tool, as `rlds create` leaves them, without playing anything."""
+"""Recordings of the web tool in the form of `rlds create`, written without a player."""
 
 from __future__ import annotations
 
@@ -30,44 +30,44 @@ STUDY = {"id": "study-1", "name": "Find the exit"}
 ENVIRONMENT = {"id": "environment-1", "name": "Maze"}
 
 
-def picture(number: int) -> bytes:
-    """A picture as the player saw it, a JPEG file."""
+def picture(index: int) -> bytes:
+    """A picture of the player, a JPEG file."""
     from PIL import Image
 
     file = io.BytesIO()
-    pixels = np.full((12, 16, 3), number % 256, np.uint8)
+    pixels = np.full((12, 16, 3), index % 256, np.uint8)
     Image.fromarray(pixels).save(file, "JPEG")
     return file.getvalue()
 
 
-def step_data(number: int, num_steps: int, *, end: str = "terminated") -> envlogger.StepData:
-    """A step of an episode, with all that the tool records."""
+def step_data(index: int, num_steps: int, *, end: str = "terminated") -> envlogger.StepData:
+    """A step of an episode, with all fields of the tool."""
     observation = {
-        "position": np.array([number, -number / 3], np.float32),
-        "level": np.int64(number % 7),
+        "position": np.array([index, -index / 3], np.float32),
+        "level": np.int64(index % 7),
     }
-    held = {"ArrowLeft": 1.0} if number % 2 else {}
+    keys = {"ArrowLeft": 1.0} if index % 2 else {}
     custom_data = {
-        "image": picture(number),
-        "keys": json.dumps(held),
-        "info": "{}" if number == 0 else json.dumps({"lives": 3}),
-        "inputs": json.dumps([[16.5, "ArrowLeft", 1.0, "ArrowLeft"]] if held else []),
-        "time": np.float64(1.7e9 + number / 15),
+        "image": picture(index),
+        "keys": json.dumps(keys),
+        "info": "{}" if index == 0 else json.dumps({"lives": 3}),
+        "inputs": json.dumps([[16.5, "ArrowLeft", 1.0, "ArrowLeft"]] if keys else []),
+        "time": np.float64(1.7e9 + index / 15),
         "fps": np.float64(15),
         "camera": "",
         "quality": "medium",
     }
-    if number == 0:
+    if index == 0:
         return envlogger.StepData(dm_env.restart(observation), None, custom_data)
-    reward = np.float64(number) / 7
-    is_last = number == num_steps - 1 and end in ("terminated", "truncated")
+    reward = np.float64(index) / 7
+    is_last = index == num_steps - 1 and end in ("terminated", "truncated")
     timestep = dm_env.TimeStep(
         step_type=dm_env.StepType.LAST if is_last else dm_env.StepType.MID,
         reward=reward,
         discount=np.float64(0.0 if is_last and end == "terminated" else 1.0),
         observation=observation,
     )
-    return envlogger.StepData(timestep, np.int64(number % NUM_ACTIONS), custom_data)
+    return envlogger.StepData(timestep, np.int64(index % NUM_ACTIONS), custom_data)
 
 
 def write_episode(
@@ -90,28 +90,28 @@ def write_episode(
     """Writes the directory of an episode: its log, and `annotations.json`.
 
     Args:
-      directory: Where; its name is the identifier of the episode.
-      num_steps: How many steps it has, with that of the reset.
+      directory: The directory; its name is the identifier of the episode.
+      num_steps: The number of steps, with the one of the reset.
       end: "terminated" or "truncated"; anything else leaves it without a last step.
-      state: What became of it.
+      state: The state of the episode.
       tags: Labels with the first and the last step; None and None for the episode.
-      success: What the player said.
-      notes: What annotators wrote.
-      started: When it began.
-      environment_specs: Other specs than `ENVIRONMENT_SPECS`.
-      steps: Other steps.
-      annotations: Other annotations, or the bytes of the file.
-      study: Another study.
-      environment: Another environment.
-      is_closed: Whether it has the metadata that is known when it is over.
+      success: The judgement of the player.
+      notes: The notes of annotators.
+      started: The time of its begin.
+      environment_specs: The specs; `ENVIRONMENT_SPECS` by default.
+      steps: The steps; those of `step_data` by default.
+      annotations: The annotations, or the bytes of the file.
+      study: The study; `STUDY` by default.
+      environment: The environment; `ENVIRONMENT` by default.
+      is_closed: Whether it has the metadata of its end.
     """
     study, environment = study or STUDY, environment or ENVIRONMENT
-    described = {
+    specs_json = {
         name: spec_codec.encode(spec)
         for name, spec in (environment_specs or ENVIRONMENT_SPECS).items()
     }
     if steps is None:
-        steps = [step_data(number, num_steps, end=end) for number in range(num_steps)]
+        steps = [step_data(index, num_steps, end=end) for index in range(num_steps)]
     rewards = [step.timestep.reward for step in steps if step.timestep.reward is not None]
     metadata = {
         "agent_id": "0" * 32,
@@ -131,7 +131,7 @@ def write_episode(
     if not is_closed:
         for name in ("num_steps", "total_reward", "reason", "gaps"):
             del metadata[name]
-    with RiegeliBackendWriter(directory, metadata={"environment_specs": described}) as writer:
+    with RiegeliBackendWriter(directory, metadata={"environment_specs": specs_json}) as writer:
         with writer.episode(metadata) as record_step:
             for step in steps:
                 record_step(step)

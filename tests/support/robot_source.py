@@ -1,4 +1,4 @@
-"""A source of robot data with a field of each kind, to try exports with."""
+"""A source of robot data with a field of each kind, for tests of exports."""
 
 import functools
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from tfds_files.png import encode_png
 
 
 class RobotSource(Source):
-    """Made-up episodes: images as arrays and as files, texts, numbers of many dtypes and shapes."""
+    """Generated episodes: images as arrays and files, texts, numbers of many dtypes and shapes."""
 
     fields = Fields(
         {
@@ -49,7 +49,7 @@ class RobotSource(Source):
         return About(metadata={"robot": {"control_freq": self.fps}} if self.fps else {})
 
     def inputs(self) -> list[str]:
-        return ["made up"]
+        return ["generated"]
 
     def num_episodes(self, split: str) -> int:
         return len(self.lengths)
@@ -95,7 +95,7 @@ class RobotSource(Source):
         return SourceEpisode(
             self.key(split, index),
             columns,
-            Origin("made up", 0, steps),
+            Origin("generated", 0, steps),
             truncated=index != 2,
             final_observation_known=index != 1,
             metadata={"seed": np.int64(index), "operator": f"operator {index}"},
@@ -103,9 +103,9 @@ class RobotSource(Source):
 
 
 def with_fields(fields: Fields, steps: Any, episode: Any = MappingProxyType({})) -> Fields:
-    """Returns fields with others, by path; without those that are None."""
-    both = [
+    """Replaces or adds fields by path; None removes a field."""
+    nests = [
         nest({p: f for p, f in {**dict(leaves_at(current, None)), **new}.items() if f is not None})
         for current, new in ((fields.steps, steps), (fields.episode, episode))
     ]
-    return Fields(*both)
+    return Fields(*nests)

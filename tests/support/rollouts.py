@@ -1,7 +1,7 @@
 """Roll-outs of random agents in real environments. Each function imports its library.
 
-A roll-out is what the environment returned, in the dtypes in which it did, so that tests can write
-it in some raw layout, and compare the converted dataset with it.
+A roll-out holds the values of the environment with their dtypes. Tests write it in a raw layout,
+and compare the converted dataset with it.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-# Before a simulator is imported: nothing is drawn here, and MuJoCo needs no OpenGL then.
+# Before the import of a simulator: without rendering, MuJoCo needs no OpenGL.
 os.environ.setdefault("MUJOCO_GL", "disabled")
 
 FRAME_SKIP = 4
@@ -22,11 +22,11 @@ class Rollout:
     """An episode of T transitions.
 
     Attributes:
-      observations: What was observed, T + 1 times.
-      actions: What was done.
-      rewards: What came of it.
-      terminated: Whether the last state is a terminal one.
-      states: Of MuJoCo: `qpos` and `qvel` for each observation.
+      observations: The T + 1 observations.
+      actions: The actions.
+      rewards: The rewards.
+      terminated: Whether the last state is terminal.
+      states: The states of MuJoCo: `qpos` and `qvel` for each observation.
     """
 
     observations: list[Any]
@@ -39,11 +39,11 @@ class Rollout:
         return len(self.actions)
 
 
-def of_gymnasium(env: Any, number: int = 1, *, seed: int = 0) -> list[Rollout]:
+def of_gymnasium(env: Any, count: int = 1, *, seed: int = 0) -> list[Rollout]:
     """Plays episodes of an environment of Gymnasium, up to its time limit."""
     env.action_space.seed(seed)
     episodes = []
-    for index in range(number):
+    for index in range(count):
         observation, _ = env.reset(seed=seed + index)
         episode = Rollout([observation], [], [], states=[_state(env)])
         truncated = False
@@ -105,11 +105,11 @@ def of_dm_env(env: Any, max_steps: int, *, seed: int = 0) -> tuple[list[Any], li
     return timesteps, actions
 
 
-def of_atari(game: str, number: int = 1, *, max_steps: int, seed: int = 0) -> list[Rollout]:
+def of_atari(game: str, count: int = 1, *, max_steps: int, seed: int = 0) -> list[Rollout]:
     """Plays a game of Atari as DQN agents did.
 
-    Actions are sticky, and are repeated; an observation is the brighter of the last two screens, in
-    grey, made smaller.
+    Actions are sticky and repeated; an observation is the maximum of the last two screens, in
+    grey and downscaled.
     """
     import ale_py
 
@@ -118,16 +118,16 @@ def of_atari(game: str, number: int = 1, *, max_steps: int, seed: int = 0) -> li
     ale.setInt("random_seed", seed)
     ale.setFloat("repeat_action_probability", 0.25)
     ale.loadROM(ale_py.roms.get_rom_path(game))
-    possible, rng = ale.getMinimalActionSet(), np.random.default_rng(seed)
+    legal_actions, rng = ale.getMinimalActionSet(), np.random.default_rng(seed)
     episodes = []
-    for _ in range(number):
+    for _ in range(count):
         ale.reset_game()
         episode = Rollout([_small(ale.getScreenGrayscale())], [], [])
         while not episode.terminated and len(episode) < max_steps:
-            action = np.int32(rng.integers(len(possible)))
+            action = np.int32(rng.integers(len(legal_actions)))
             reward, screens = 0, []
             for _ in range(FRAME_SKIP):
-                reward += ale.act(possible[action])
+                reward += ale.act(legal_actions[action])
                 screens.append(ale.getScreenGrayscale())
             episode.observations.append(_small(np.maximum(*screens[-2:])))
             episode.actions.append(action)

@@ -1,4 +1,4 @@
-"""Episodes that can be stored, as hypothesis makes them up, and how to compare what is read."""
+"""Storable episodes drawn by hypothesis, and comparisons of read values."""
 
 import collections
 import enum
@@ -14,7 +14,7 @@ from envlogger.converters import codec
 from envlogger.proto.storage_pb2 import Data
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-NUMBERS = ["bool", *INTEGERS, "float32", "float64"]
+NUMERIC_DTYPES = ["bool", *INTEGERS, "float32", "float64"]
 
 Pose = collections.namedtuple("Pose", "x y")
 
@@ -25,7 +25,7 @@ class Gear(enum.IntEnum):
 
 
 def canonical(record):
-    """The same bytes for the same proto, also where it holds NaNs."""
+    """Returns equal bytes for equal protos, also with NaNs."""
     return Data.FromString(record).SerializeToString(deterministic=True)
 
 
@@ -33,29 +33,29 @@ def stored(step):
     return codec.encode(step).SerializeToString()
 
 
-def assert_same(got, expected):
-    """Equal in value, type, dtype and shape, however deep; NaNs are equal."""
-    assert type(got) is type(expected)
+def assert_same(actual, expected):
+    """Compares values, types, dtypes and shapes at any depth; NaNs are equal."""
+    assert type(actual) is type(expected)
     if isinstance(expected, np.ndarray):
-        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
-        np.testing.assert_array_equal(got, expected)
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(actual, expected)
         if expected.dtype == object:
-            assert list(map(type, got.flat)) == list(map(type, expected.flat))
+            assert list(map(type, actual.flat)) == list(map(type, expected.flat))
     elif isinstance(expected, list | tuple):
-        assert len(got) == len(expected)
-        for one, other in zip(got, expected):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected):
             assert_same(one, other)
     elif isinstance(expected, dict):
-        assert got.keys() == expected.keys()
+        assert actual.keys() == expected.keys()
         for key, value in expected.items():
-            assert_same(got[key], value)
+            assert_same(actual[key], value)
     elif isinstance(expected, float | np.floating) and math.isnan(expected):
-        assert math.isnan(got)
+        assert math.isnan(actual)
     else:
-        assert got == expected
+        assert actual == expected
 
 
-# A field is a strategy for the values that it has in the steps of an episode.
+# A field is a strategy for its values in the steps of an episode.
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 
@@ -65,7 +65,7 @@ def _arrays(dtype, shape):
 
 
 def _laid_out(arrays):
-    """The same arrays in the orders that memory can have."""
+    """Draws the arrays in any memory order."""
     return st.sampled_from(
         [
             arrays,
@@ -77,8 +77,8 @@ def _laid_out(arrays):
 
 
 shapes = hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=3)
-number_arrays = st.builds(_arrays, st.sampled_from(NUMBERS), shapes).flatmap(_laid_out)
-numpy_scalars = st.sampled_from(NUMBERS).map(lambda name: hnp.from_dtype(np.dtype(name)))
+number_arrays = st.builds(_arrays, st.sampled_from(NUMERIC_DTYPES), shapes).flatmap(_laid_out)
+numpy_scalars = st.sampled_from(NUMERIC_DTYPES).map(lambda name: hnp.from_dtype(np.dtype(name)))
 text_arrays = st.sampled_from(
     [
         st.lists(texts, min_size=2, max_size=2).map(lambda items: np.array(items, object)),
@@ -127,18 +127,18 @@ fields = st.recursive(
 
 @st.composite
 def episodes(draw, max_steps=5):
-    """An episode whose fields keep their structure, mostly."""
+    """An episode whose fields mostly keep their structure."""
     observation, action, reward, discount, custom_data = (draw(fields) for _ in range(5))
     steps = []
     num_steps = draw(st.integers(1, max_steps))
-    for number in range(num_steps):
+    for index in range(num_steps):
         if draw(st.integers(0, 15)) == 15:
             observation = draw(fields)
-        if number == 0:
+        if index == 0:
             timestep = dm_env.restart(draw(observation))
             steps.append(StepData(timestep, None, draw(custom_data)))
             continue
-        kind = dm_env.StepType.LAST if number == num_steps - 1 else dm_env.StepType.MID
+        kind = dm_env.StepType.LAST if index == num_steps - 1 else dm_env.StepType.MID
         timestep = dm_env.TimeStep(kind, draw(reward), draw(discount), draw(observation))
         steps.append(StepData(timestep, draw(action), draw(custom_data)))
     return steps

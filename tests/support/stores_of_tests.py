@@ -9,7 +9,7 @@ from etils.epath import gpath
 
 from rlds_ecosystem.files.stores import _clients, _paths
 
-# Read when gcsfs is imported: without it, it asks Google what kind of bucket it is.
+# Read at the import of gcsfs, which would ask Google for the kind of the bucket.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 clients, paths = _clients, _paths
@@ -20,9 +20,9 @@ class StoreOfTests:
     """A store with one bucket.
 
     Attributes:
-      client: The client that is used for it.
+      client: The name of its client.
       url: The URL of the bucket.
-      control: See `gcs_server`; None for s3, where nobody counts.
+      control: See `gcs_server`; None for s3, which counts no requests.
       set: Makes the store refuse all requests (`refuse=True`), or drop them (`down=True`); without
         arguments, it answers again.
     """
@@ -36,13 +36,13 @@ class StoreOfTests:
         self._num_directories = 0
 
     def directory(self):
-        """A URL that was not used."""
+        """Returns a new URL."""
         self._num_directories += 1
         return f"{self.url}/{self.client}/{self._num_directories}"
 
 
 class _MotoServer:
-    """An s3 in memory: what it holds outlives its server, which can be stopped."""
+    """An s3 in memory, which keeps its objects while its server is stopped."""
 
     def __init__(self, server_class):
         self._class, self._running, self.port = server_class, None, 0
@@ -51,7 +51,7 @@ class _MotoServer:
     def set(self, *, refuse=False, down=False):
         from moto import settings
 
-        # After how many requests it asks who is there; it knows nobody.
+        # The number of requests without authentication; all credentials are invalid.
         settings.INITIAL_NO_AUTH_ACTION_COUNT = 0 if refuse else float("inf")
         if down and self._running:
             self._running.stop()
@@ -64,7 +64,7 @@ class _MotoServer:
 
 @contextlib.contextmanager
 def running(client, folder):
-    """A store that runs, and the environment variables that lead there."""
+    """Runs a store, and sets the environment variables of its client."""
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         control = None
@@ -74,7 +74,7 @@ def running(client, folder):
             server = _MotoServer(moto.ThreadedMotoServer)
             stack.callback(server.set, down=True)
             set_state = server.set
-            # It may have what another one held before, in this process.
+            # Removes the objects of an earlier store in this process.
             gcs_server.ask(f"http://127.0.0.1:{server.port}/moto-api/reset", b"")
             environment = {
                 "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
@@ -98,19 +98,19 @@ def running(client, folder):
         if client != "tensorflow":
             import fsspec
 
-            if client == "gcsfs":  # It remembers where the last one was.
+            if client == "gcsfs":  # It caches the address of an earlier store.
                 fsspec.get_filesystem_class("gs").clear_instance_cache()
                 stack.callback(fsspec.get_filesystem_class("gs").clear_instance_cache)
             else:
                 fsspec.get_filesystem_class("s3").clear_instance_cache()
                 stack.callback(fsspec.get_filesystem_class("s3").clear_instance_cache)
                 fsspec.filesystem("s3", use_listings_cache=False).mkdir(gcs_server.BUCKET)
-        # It looks at EPATH_USE_TF but once.
+        # It reads EPATH_USE_TF only once.
         gpath._is_tf_installed.cache_clear()
         stack.callback(gpath._is_tf_installed.cache_clear)
         yield StoreOfTests(client, control, set_state)
 
 
 def environment():
-    """The environment of this process, for others."""
+    """The environment variables for subprocesses."""
     return {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}

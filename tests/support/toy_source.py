@@ -1,4 +1,4 @@
-"""A small source, to try conversions with."""
+"""A small source for tests of conversions."""
 
 import functools
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from rlds.sources.source import (
 
 
 class ToySource(Source):
-    """Episodes of varying length that are made up; every second one ends by itself."""
+    """Generated episodes of varying length; every second one terminates."""
 
     fields = Fields(
         {
@@ -37,11 +37,11 @@ class ToySource(Source):
         self, path: Any, num_episodes: int = 10, damaged: int | None = None, nan: int | None = None
     ) -> None:
         self.path = epath.Path(path)
-        self.number, self.damaged, self.nan = num_episodes, damaged, nan
+        self.count, self.damaged, self.nan = num_episodes, damaged, nan
 
     @functools.cached_property
     def about(self) -> About:
-        metadata, options = {"made_by": "nobody"}, {"num_episodes": self.number}
+        metadata, options = {"made_by": "nobody"}, {"num_episodes": self.count}
         return About(metadata=metadata, options=options, finite=("observation",))
 
     @property
@@ -52,10 +52,10 @@ class ToySource(Source):
         return [self.path]
 
     def num_episodes(self, split: str) -> int:
-        return self.number
+        return self.count
 
     def _totals(self, split: str) -> Mapping[str, int]:
-        return {"rows": sum(1 + index % 3 for index in range(self.number))}
+        return {"rows": sum(1 + index % 3 for index in range(self.count))}
 
     def _lengths(self, split: str) -> Lengths:
         lengths = [2 + index % 3 for index in range(self.num_episodes(split))]

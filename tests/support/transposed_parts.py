@@ -1,7 +1,7 @@
-"""Transposed chunks put together by hand, piece by piece: sound ones, and ones that are not."""
+"""Valid and invalid transposed chunks, assembled section by section."""
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from riegeli_internals import (
     UNCOMPRESSED,
@@ -24,12 +24,12 @@ def compressed(data: bytes, compressor: Compressor) -> bytes:
     return b"".join(compressor.compress([data]))
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of a transposed chunk, as stored; see `transposed_chunk`.
+@dataclasses.dataclass(frozen=True)
+class Sections:
+    """The stored sections of a transposed chunk; see `transposed_chunk`.
 
     `nexts` are the bases, with the number of states added for implicit states. `bucket_sizes`
-    are None where they are what the stored buckets take.
+    are those of the stored buckets if None.
     """
 
     tags: Sequence[int]
@@ -73,30 +73,30 @@ class Parts:
         """The records of the chunk."""
         return decode_transposed_chunk(self.chunk(num_records, size), num_records)
 
-    def but(self, **changes: object) -> "Parts":
-        """The same with changes."""
-        return replace(self, **changes)
+    def replace(self, **changes: object) -> "Sections":
+        """Returns a copy with changes."""
+        return dataclasses.replace(self, **changes)
 
 
-def parts_of(records: Sequence[bytes], bucket_size: int | None = None) -> Parts:
-    """The parts of a sound chunk that holds `records`."""
+def sections_of(records: Sequence[bytes], bucket_size: int | None = None) -> Sections:
+    """Returns the sections of a valid chunk with `records`."""
     data = bytes(encode_transposed_chunk(records, UNCOMPRESSED, bucket_size).data)
-    header_size, at = read_varint(data, 1)
-    bucket_begin = at + header_size
-    (num_buckets, num_buffers), at = read_varints(data, at, 2)
-    bucket_sizes, at = read_varints(data, at, num_buckets)
-    buffer_sizes, at = read_varints(data, at, num_buffers)
-    num_states, at = read_varint(data, at)
-    tags, at = read_varints(data, at, num_states)
-    nexts, at = read_varints(data, at, num_states)
+    header_size, pos = read_varint(data, 1)
+    begin = pos + header_size
+    (num_buckets, num_buffers), pos = read_varints(data, pos, 2)
+    bucket_sizes, pos = read_varints(data, pos, num_buckets)
+    buffer_sizes, pos = read_varints(data, pos, num_buffers)
+    num_states, pos = read_varint(data, pos)
+    tags, pos = read_varints(data, pos, num_states)
+    nexts, pos = read_varints(data, pos, num_states)
     num_subtypes = sum(map(has_subtype, tags))
-    subtypes, at = data[at : at + num_subtypes], at + num_subtypes
-    given = iter(subtypes)
-    num_indices = sum(has_buffer(tag, next(given) if has_subtype(tag) else 0) for tag in tags)
-    indices, at = read_varints(data, at, num_indices)
-    first, at = read_varint(data, at)
+    subtypes, pos = data[pos : pos + num_subtypes], pos + num_subtypes
+    iterator = iter(subtypes)
+    num_indices = sum(has_buffer(tag, next(iterator) if has_subtype(tag) else 0) for tag in tags)
+    indices, pos = read_varints(data, pos, num_indices)
+    first, pos = read_varint(data, pos)
     buckets = []
     for size in bucket_sizes:
-        buckets.append(data[bucket_begin : bucket_begin + size])
-        bucket_begin += size
-    return Parts(tags, nexts, subtypes, indices, first, buckets, buffer_sizes, data[bucket_begin:])
+        buckets.append(data[begin : begin + size])
+        begin += size
+    return Sections(tags, nexts, subtypes, indices, first, buckets, buffer_sizes, data[begin:])

@@ -1,4 +1,4 @@
-"""States with elements of known forms: what `rlds.auditing.forms` is measured on.
+"""States with elements of all forms, to measure `rlds.auditing.forms` on.
 
 Joints, rotations and angles move smoothly from one random point to the next, with noise.
 """
@@ -28,7 +28,7 @@ def _smooth(rng: np.random.Generator, rows: int, width: int, size: float = 1.0) 
 
 
 def _quaternions(rng: np.random.Generator, rows: int, tilt: float = 2.0) -> np.ndarray:
-    """Unit quaternions, their real part first, of shape `[rows, 4]`."""
+    """Unit quaternions, the real component first, of shape `[rows, 4]`."""
     vector = _smooth(rng, rows, 3, tilt) + np.array([0, 0, 0.3])
     angle = np.linalg.norm(vector, axis=1, keepdims=True)
     return np.concatenate([np.cos(angle / 2), vector / angle * np.sin(angle / 2)], axis=1)
@@ -59,14 +59,14 @@ def _directions(rng: np.random.Generator, rows: int) -> np.ndarray:
 
 
 def _cosines_sines(rng: np.random.Generator, rows: int, joints: int, together: bool) -> np.ndarray:
-    """Of each joint, or of all joints one after the other."""
+    """Cosine and sine of each joint, or all cosines before all sines."""
     angles = _smooth(rng, rows, joints, 3.0)
     both = np.stack([np.cos(angles), np.sin(angles)], axis=2 if together else 1)
     return both.reshape(rows, -1)
 
 
 def _turning(rng: np.random.Generator, rows: int, low: float, turn: float) -> np.ndarray:
-    """An angle that turns on, within one turn from `low`."""
+    """An angle that keeps turning, wrapped to one turn from `low`."""
     angle = rng.uniform(0, turn) + np.cumsum(rng.uniform(0.02, 0.1, rows)) * turn / 6
     return ((angle - low) % turn + low)[:, None]
 
@@ -111,7 +111,7 @@ FORMS: Mapping[str, tuple[str, Columns]] = {
     "angle, -180 to 180": ("angle", lambda r, n: _turning(r, n, -180, 360)),
     "angle, 0 to 360": ("angle", lambda r, n: _turning(r, n, 0, 360)),
 }
-"""Columns whose form can be known, with its kind."""
+"""Columns with a recognizable form, and its kind."""
 
 UNKNOWABLE: Mapping[str, Columns] = {
     "joints": lambda r, n: _smooth(r, n, 7, 2.0),
@@ -129,17 +129,17 @@ UNKNOWABLE: Mapping[str, Columns] = {
     "normalized": lambda r, n: np.tanh(_smooth(r, n, 4, 3.0)),
     "pixels": lambda r, n: _smooth(r, n, 2, 320.0) + 320,
 }
-"""Columns that have no form, or one that numbers leave in doubt."""
+"""Columns without a form, or with an ambiguous one."""
 
 
 def make_vectors(
     name: str, seed: int, *, noise: str = "usual"
 ) -> tuple[list[np.ndarray], list[str]]:
-    """Returns the states of 12 episodes, and the right kind of each element; "" of none.
+    """Returns the states of 12 episodes, and the right kind of each element, or "".
 
     Args:
-      name: A name of `FORMS` or `UNKNOWABLE`; other columns are put beside it.
-      seed: Of all that varies.
+      name: A name of `FORMS` or `UNKNOWABLE`; other columns are added before and after.
+      seed: The seed of all random values.
       noise: The name of one of `NOISES`.
     """
     rng = np.random.default_rng([seed, *name.encode()])

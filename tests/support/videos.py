@@ -1,4 +1,4 @@
-"""Small video files, encoded when they are asked for."""
+"""Small video files, encoded on demand."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rlds_ecosystem.video_codec import restored_scheduling
 
 __all__ = ["CODECS", "decoded", "encoded", "pictures"]
 
-os.environ.setdefault("SVT_LOG", "1")  # Its encoder talks.
+os.environ.setdefault("SVT_LOG", "1")  # Its encoder prints messages.
 
 HEIGHT, WIDTH = 48, 64
 
-# Name: codec, options, frames from one keyframe to the next. They are those that robot people use:
-# frames in both directions, keyframes that frames before them refer over, and long groups.
+# Name: codec, options, frames from one keyframe to the next. They are common in robotics: frames
+# with references in both directions, also across keyframes, and long groups.
 CODECS: Mapping[str, tuple[str, dict[str, str], int]] = {
     "h264": ("libx264", {}, 12),
     "h264 g=2": ("libx264", {"bf": "0"}, 2),
@@ -33,17 +33,17 @@ CODECS: Mapping[str, tuple[str, dict[str, str], int]] = {
 }
 
 
-def pictures(number: int, seed: int = 0) -> np.ndarray:
-    """Noise that moves, with the number of the frame in its brightness."""
+def pictures(num_frames: int, seed: int = 0) -> np.ndarray:
+    """Moving noise, with the index of the frame in its brightness."""
     noise = np.random.default_rng(seed).integers(0, 200, (HEIGHT, WIDTH, 3), np.uint8)
-    moved = [np.roll(noise, index, 1) // 2 + index * 100 // number for index in range(number)]
+    moved = [np.roll(noise, i, 1) // 2 + i * 100 // num_frames for i in range(num_frames)]
     return np.stack(moved).astype(np.uint8)
 
 
 @functools.cache
 def encoded(
     name: str = "h264",
-    number: int = 40,
+    num_frames: int = 40,
     *,
     seed: int = 0,
     audio: bool = False,
@@ -54,8 +54,8 @@ def encoded(
 
     Args:
       name: One of the `CODECS`.
-      number: How many frames it has.
-      seed: Of which pictures.
+      num_frames: The number of frames.
+      seed: The seed of `pictures`.
       audio: Whether it has sound.
       movflags: Options of FFmpeg for mp4: "faststart", "frag_keyframe+empty_moov".
       fps: The frames per second.
@@ -65,7 +65,7 @@ def encoded(
     with tempfile.TemporaryDirectory() as directory:
         file = pathlib.Path(directory, "video.mp4")  # It is read again for "faststart".
         with av.open(str(file), "w", options=settings) as container:
-            _encode(container, codec, {**options, "g": str(group)}, number, seed, audio, fps)
+            _encode(container, codec, {**options, "g": str(group)}, num_frames, seed, audio, fps)
         return file.read_bytes()
 
 
@@ -74,7 +74,7 @@ def _encode(
     container: Any,
     codec: str,
     options: dict[str, str],
-    number: int,
+    num_frames: int,
     seed: int,
     audio: bool,
     fps: int,
@@ -83,7 +83,7 @@ def _encode(
     stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
     stream.codec_context.thread_count = 1
     sound = container.add_stream("aac", rate=8000, layout="mono") if audio else None
-    for index, picture in enumerate(pictures(number, seed)):
+    for index, picture in enumerate(pictures(num_frames, seed)):
         container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         if sound is not None:
             tone = np.sin(np.arange(8000 // fps) * (index + 5) / 20, dtype=np.float32)

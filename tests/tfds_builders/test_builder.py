@@ -61,7 +61,7 @@ def test_float64_is_rounded_where_that_is_asked_for(raw, tmp_path):
     rounded = convert(source, **options, version="1.0.1", float64="float32")
     stored = steps_as_stored(rounded)
     assert len(stored) == 10
-    for index in range(source.number):
+    for index in range(source.count):
         episode = source.read("train", index)
         observation = stored[episode.key.encode()]["observation"]
         assert observation.dtype == np.float32

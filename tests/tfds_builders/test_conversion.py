@@ -74,7 +74,7 @@ class TwoSplits(ToySource):
     can = Can()
 
     def num_episodes(self, split):
-        return self.number if split == "train" else self.number_in_test
+        return self.count if split == "train" else self.number_in_test
 
 
 @pytest.fixture

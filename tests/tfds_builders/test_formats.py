@@ -20,7 +20,7 @@ NAMES = [name for name in hostile_sources.NAMES if not name.startswith(("folder_
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dataset_holds_what_its_source_reads(name, tmp_path):
     (made := tmp_path / "made").mkdir()
-    path = hostile_sources.written(name, tmp_path / "raw")
+    path = hostile_sources.write_raw(name, tmp_path / "raw")
     format = hostile_sources.FORMATS[name].format
     conversions.check_conversion(
         lambda: rlds.sources.open(path, "all").source,

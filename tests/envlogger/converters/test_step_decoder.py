@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_steps import NUMBERS, assert_same, episodes, stored
+from stored_steps import NUMERIC_DTYPES, assert_same, episodes, stored
 
 from envlogger import Data, StepData
 from envlogger.converters import codec
@@ -113,7 +113,7 @@ def test_a_template_decodes_its_record(key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("dtype", NUMERIC_DTYPES)
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 def test_a_template_decodes_other_values(dtype, shape):
     filled, zeros = np.ones(shape, dtype), np.zeros(shape, dtype)
@@ -130,8 +130,8 @@ def test_a_template_refuses_records_of_another_structure():
 
 
 def test_arrays_are_writable_and_own_their_memory():
-    values = {f"{dtype} {n}": np.ones((n, 1), dtype) for dtype in NUMBERS for n in (0, 1, 2)}
-    values |= {dtype: np.array(1, dtype) for dtype in NUMBERS}
+    values = {f"{dtype} {n}": np.ones((n, 1), dtype) for dtype in NUMERIC_DTYPES for n in (0, 1, 2)}
+    values |= {dtype: np.array(1, dtype) for dtype in NUMERIC_DTYPES}
     values["wide"] = np.array([300, -300])
     record = stored(mid(values))
     decoder = train_decoder(record)

@@ -27,7 +27,7 @@ def write(folder, episodes):
 
 def outcome(folder, name, seed):
     """The faults that are missed, how many there are, and the clean episodes that are named."""
-    given = audited_data.planted(name, seed)
+    given = audited_data.plant_each(name, seed)
     report = audit(write(folder, given.episodes), jobs=1)
     named = collections.defaultdict(set)
     for finding in report.findings:
@@ -81,7 +81,7 @@ def test_a_fault_of_most_episodes_is_one_fact(tmp_path):
 
 
 def test_repeated_rows_are_not_called_late_as_well(tmp_path):
-    planted = audited_data.planted("arm", 3)
+    planted = audited_data.plant_each("arm", 3)
     [faulty] = [number for number, kind in planted.faults.items() if kind == "rows repeated"]
     findings = audit(write(tmp_path / "arm", planted.episodes), jobs=1).findings
     assert [it.check for it in findings if it.episode == faulty] == ["repeated"]
@@ -114,7 +114,7 @@ def test_many_late_episodes_hide_none_of_them(tmp_path):
 
 
 def test_rows_are_those_of_the_episode_where_some_are_not_finite(tmp_path):
-    given = audited_data.planted("arm", 31)
+    given = audited_data.plant_each("arm", 31)
     [spiked] = [number for number, kind in given.faults.items() if kind == "spike"]
     [before] = [
         it for it in audit(write(tmp_path / "a", given.episodes)).findings if it.episode == spiked
@@ -229,7 +229,7 @@ def test_each_check_has_a_reason_and_a_basis():
 
 
 def test_an_element_that_is_never_finite_hides_no_other(tmp_path):
-    given = audited_data.planted("arm", 31)
+    given = audited_data.plant_each("arm", 31)
     for number, each in enumerate(given.episodes):
         rows = np.full((len(each), 1), np.inf if number % 2 else np.nan)
         given.episodes[number] = each.changed(state=np.hstack([each.state, rows]))
@@ -291,7 +291,7 @@ def test_units_that_contradict_the_scale_are_facts(kind, scale, unit, of_state, 
 
 
 def test_a_usual_fault_hides_no_other_finding(tmp_path):
-    given = audited_data.planted("arm", 31)
+    given = audited_data.plant_each("arm", 31)
     late = next(number for number, kind in given.faults.items() if kind == "three rows late")
     for number, each in enumerate(given.episodes):
         state = np.where(np.arange(len(each))[:, None] == len(each) // 2, np.nan, each.state)
@@ -302,7 +302,7 @@ def test_a_usual_fault_hides_no_other_finding(tmp_path):
 
 
 def test_planted_faults_of_times_are_found(tmp_path):
-    clean = audited_data.timed(audited_data.make_episodes("teleoperation", 31, 30), 31)
+    clean = audited_data.with_times(audited_data.make_episodes("teleoperation", 31, 30), 31)
     kinds = [*audited_data.TIME_FAULTS]
     given = audited_data.plant(clean, kinds, 31, audited_data.TIME_FAULTS)
     report = audit(write(tmp_path / "timed", given.episodes), jobs=1)
@@ -315,7 +315,7 @@ def test_planted_faults_of_times_are_found(tmp_path):
 
 def test_times_that_contradict_the_declared_rate_are_a_fact(tmp_path):
     for fps, number in ((20, 0), (30, 1)):
-        clean = audited_data.timed(audited_data.make_episodes("arm", 31, 8), 31)
+        clean = audited_data.with_times(audited_data.make_episodes("arm", 31, 8), 31)
         nanoseconds = [it.changed(time=(it.time * 1e9).astype(np.int64)) for it in clean]
         source = write(tmp_path / str(fps), nanoseconds).source
         facts = audit(rlds.sources.Episodes(source, declared={"fps": fps}), jobs=1).facts

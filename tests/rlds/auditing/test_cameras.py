@@ -16,7 +16,7 @@ OF_PICTURES = {check.name for check in CHECKS if check.is_of_pictures}
 
 def outcome(folder, name, seed, **video):
     """The faults that are missed, how many there are, and the clean episodes that are named."""
-    given = camera_data.planted(name, seed)
+    given = camera_data.plant_each(name, seed)
     episodes = opened(folder, given.episodes, **video)
     named = collections.defaultdict(set)
     for finding in audit(episodes, jobs=1).findings:
@@ -70,10 +70,10 @@ def pictures_named(report):
 def test_without_motion_nothing_is_frozen_and_that_is_said(tmp_path):
     still = []
     for each in screens():
-        numbers = each.numbers.changed(
-            state=np.zeros((len(each.numbers), 0)), action=np.ones((len(each.numbers), 2))
+        episode = each.episode.changed(
+            state=np.zeros((len(each.episode), 0)), action=np.ones((len(each.episode), 2))
         )
-        still.append(dataclasses.replace(each, numbers=numbers))
+        still.append(dataclasses.replace(each, episode=episode))
     report = audit(opened(tmp_path / "still", still), jobs=1)
     assert pictures_named(report) == []
     assert "frozen cameras: no numeric field shows when something moves" in report.unassessed
@@ -82,7 +82,7 @@ def test_without_motion_nothing_is_frozen_and_that_is_said(tmp_path):
 def test_actions_are_motion_if_there_is_no_state(tmp_path):
     blind = [
         dataclasses.replace(
-            each, numbers=each.numbers.changed(state=np.zeros((len(each.numbers), 0)))
+            each, episode=each.episode.changed(state=np.zeros((len(each.episode), 0)))
         )
         for each in screens()
     ]

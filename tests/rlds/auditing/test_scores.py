@@ -72,7 +72,7 @@ def test_experts_are_steadier(tmp_path):
 
 
 def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
-    episodes = write(tmp_path / "arm", audited_data.planted("arm", 31).episodes)
+    episodes = write(tmp_path / "arm", audited_data.plant_each("arm", 31).episodes)
     with pytest.raises(
         ValueError, match="there is no audit of these files: run `rlds audit` first"
     ):

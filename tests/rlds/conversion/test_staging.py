@@ -213,7 +213,7 @@ print("once")
     call = [sys.executable, script, tmp_path / "made.h5"]
     done = subprocess.run(call, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("once\n", "")
-    assert len(rlds.sources.open(tmp_path / "made.h5")) == many_episodes.NUMBER
+    assert len(rlds.sources.open(tmp_path / "made.h5")) == many_episodes.NUM_EPISODES
 
 
 def test_edits_that_change_all_are_written_in_parts(raw, tmp_path):

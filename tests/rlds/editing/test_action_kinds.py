@@ -143,7 +143,7 @@ def test_actions_that_contradict_their_declared_kind_are_refused(tmp_path, kind,
 
 
 def test_command_line_conversion_and_its_inverse_restore_steps(tmp_path, capsys):
-    path = hostile_sources.written("lerobot", tmp_path)
+    path = hostile_sources.write_raw("lerobot", tmp_path)
     edits = [SetMeaning("action", "absolute", "rad"), SetMeaning("observation.state", unit="rad")]
     rlds.edit(path, *edits)
     converted, back = str(tmp_path / "there"), str(tmp_path / "back")

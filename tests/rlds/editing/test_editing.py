@@ -727,7 +727,7 @@ FORMATS = (
 @pytest.mark.parametrize("name", FORMATS)
 def test_edits_keep_episodes_in_every_format(name, tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    path = hostile_sources.written(name, tmp_path)
+    path = hostile_sources.write_raw(name, tmp_path)
     options = hostile_sources.OPTIONS.get(name, {})
     before = rlds.sources.open(path, "all", **options)
     kept = [as_converted(episode) for episode in before][1:]
@@ -797,7 +797,7 @@ def test_edit_drops_foreign_statistics_of_old_episodes(name, file, tmp_path):
 @pytest.mark.parametrize("name", FORMATS)
 def test_changed_values_are_read_back_in_every_format(name, tmp_path):
     """Values that the format cannot store are in the sidecar after each edit."""
-    path = hostile_sources.written(name, tmp_path)
+    path = hostile_sources.write_raw(name, tmp_path)
     options = hostile_sources.OPTIONS.get(name, {})
     operations = [Trim(0, 2, where="steps > 2")]
     if not name.startswith("lerobot"):

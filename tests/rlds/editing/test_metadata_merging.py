@@ -140,7 +140,7 @@ def half(episode):
     "name", ["aloha", "d4rl", "lerobot_2", "maniskill", "minari_hdf5", "robomimic_all", "zarr"]
 )
 def test_field_changes_keep_metadata_of_other_fields(name, tmp_path):
-    path = hostile_sources.written(name, tmp_path)
+    path = hostile_sources.write_raw(name, tmp_path)
     options = hostile_sources.OPTIONS.get(name, {})
     before = rlds.sources.open(path, "all", **options)
     paths = [p for p, _ in leaves_at(before.spec["steps"], None) if p.startswith("observation")]

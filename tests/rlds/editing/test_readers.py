@@ -40,7 +40,7 @@ def write(name, folder):
     """Writes a dataset of several episodes; returns its path."""
     if name == "mcap":  # The hostile source has only one episode.
         return folder / export(write("webdataset", folder / "raw"), "mcap", folder / "a").path
-    return hostile_sources.written(name, folder)
+    return hostile_sources.write_raw(name, folder)
 
 
 class Reader:

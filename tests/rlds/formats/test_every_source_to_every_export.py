@@ -80,7 +80,7 @@ def test_every_export_keeps_every_value_of_every_source(name, tmp_path):
     if name in MORE:
         path = MORE[name](raw)
     else:
-        path = hostile_sources.written(name, raw)
+        path = hostile_sources.write_raw(name, raw)
     options = {"decode_images": False} if rlds.sources.format_of(path) == "tfds" else {}
     episodes = rlds.sources.open(path, "all", **OPTIONS.get(name, options))
     refused = {}

@@ -49,7 +49,7 @@ def test_every_format_that_is_written_has_a_row():
 
 @pytest.mark.parametrize("name", [n for n in hostile_sources.FORMATS if not n.startswith(NOT_RAW)])
 def test_the_facts_of_raw_data_are_in_the_table(name, tmp_path):
-    episodes = hostile_sources.opened(name, tmp_path)
+    episodes = hostile_sources.open_raw(name, tmp_path)
     facts = {
         fact for _, it in leaves_at(episodes.spec, None) for fact in getattr(it, "meaning", ())
     }
@@ -106,7 +106,7 @@ def test_datasets_of_different_meaning_are_not_merged_silently(format, tmp_path)
 
     for fact in meanings.FACTS:
         other = export_telling(
-            format, tmp_path / fact, lengths=(5, 2), **{fact: meanings.OTHERS[fact]}
+            format, tmp_path / fact, lengths=(5, 2), **{fact: meanings.OTHER_FACTS[fact]}
         )
         if fact == "task":  # That is a value of the rows.
             merged = merge(other).view
@@ -145,7 +145,7 @@ def test_feeds_of_several_datasets_compare_their_meaning(tmp_path):
         "kind": r"1 has .*delta.* 0 has .*absolute",
     }
     for fact, message in words.items():
-        other = export_telling("tfds", tmp_path / fact, **{fact: meanings.OTHERS[fact]})
+        other = export_telling("tfds", tmp_path / fact, **{fact: meanings.OTHER_FACTS[fact]})
         with pytest.raises(TypeError, match=message):
             rlds.feeds.open([one, other])
         parts = [rlds.feeds.open(path).transitions() for path in (one, other)]

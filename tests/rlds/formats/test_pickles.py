@@ -10,7 +10,7 @@ import rlds.sources
 
 @pytest.mark.parametrize("name", hostile_sources.NAMES)
 def test_a_pickle_does_not_grow_with_what_was_read(name, tmp_path):
-    path = hostile_sources.written(name, tmp_path)
+    path = hostile_sources.write_raw(name, tmp_path)
     episodes = rlds.sources.open(path, "all", **hostile_sources.OPTIONS.get(name, {}))
     size = len(pickle.dumps(episodes))
     for _ in range(2):

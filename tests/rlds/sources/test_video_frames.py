@@ -111,4 +111,4 @@ def test_clips_that_cannot_be_decoded_raise_an_error_for_the_requested_frames_on
     actual = episodes.columns(2, [TOP])["observation"]["images"]["top"]
     np.testing.assert_array_equal(actual, pixels(2)[TOP])
     with pytest.raises(SourceError, match=r"no video|cannot be read"):
-        with_frames(Episodes(ClipSource(clips=clips, number=1)))
+        with_frames(Episodes(ClipSource(clips=clips, num_episodes=1)))

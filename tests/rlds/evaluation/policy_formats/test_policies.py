@@ -127,7 +127,7 @@ def test_the_policy_of_a_file_explains_what_it_recorded(tmp_path):
     recorder["metadata/policy/last_fc/bias"][1] = 8.0  # Some actions are 1 in float32.
     rows = raw_d4rl.without(raw_d4rl.transitions((60, 40), 5, 2), "next_observations")
     ends = {"terminals": raw_d4rl.flags(100, 59), "timeouts": raw_d4rl.flags(100, 99)}
-    rows |= raw_d4rl.acted(recorder, rows["observations"])
+    rows |= raw_d4rl.act(recorder, rows["observations"])
     path = raw_d4rl.write(tmp_path / "a.hdf5", {**rows, **ends, **recorder})
     data = collect(path, log_prob="infos/action_log_probs")
     observations = data.observations_at(data.rows)

@@ -45,7 +45,7 @@ class Config:
 
 
 def single(directory, form="rlds", train=True, frames=None, dataset=None, **traj):
-    given = {**arm_datasets.kwargs_of(form, directory), **(dataset or {})}
+    given = {**arm_datasets.loader_kwargs(form, directory), **(dataset or {})}
     given.setdefault("proprio_obs_key", arm_datasets.FIELDS[form][2])
     frames = Config({"resize_size": SIZES, **(frames or {})})
     given = Config(given)
@@ -166,7 +166,7 @@ def test_processes_of_jax_set_the_shard(monkeypatch, is_old, has_torch):
 
 def test_interleaved_datasets_have_their_weights(directory):
     kwargs = [
-        {**arm_datasets.kwargs_of(form, directory), "standardize_fn": four}
+        {**arm_datasets.loader_kwargs(form, directory), "standardize_fn": four}
         for form in ("rlds", "lerobot")
     ]
     mixed = make_interleaved_dataset(

@@ -33,7 +33,7 @@ def fixture_directory(tmp_path_factory):
 
 def described(form, **more):
     """The arguments for a dataset that is in no table."""
-    given = arm_datasets.kwargs_of(form, "")
+    given = arm_datasets.loader_kwargs(form, "")
     given.pop("data_dir")
     return {given.pop("name"): {**given, **more}}
 

@@ -40,7 +40,7 @@ def test_rows_are_where_they_belong(folder, fill, make):
     episodes = rlds.sources.open(path, fill=fill)
     for index, episode in enumerate(list(written.values())[:3]):
         steps = episodes[index].steps
-        for part in raw_agibot.PARTS:
+        for part in raw_agibot.JOINTS:
             values, is_known = in_place(episode, *part.split("/"), make)
             np.testing.assert_array_equal(lookup(steps["action"], part), values)
             assert lookup(steps["action_known"], part).tolist() == is_known
@@ -58,7 +58,7 @@ def test_all_arrays_and_metadata_are_read(folder):
     for index, ((task, number), raw) in enumerate(list(written.items())[:3]):
         episode = episodes[index]
         steps, metadata = episode.steps, episode.metadata
-        for part in raw_agibot.PARTS:
+        for part in raw_agibot.JOINTS:
             values = raw.arrays[f"state/{part}"]
             np.testing.assert_array_equal(lookup(steps["observation"]["state"], part), values)
         for part in ("effector", "end", "joint"):

@@ -35,11 +35,11 @@ def assert_same(path, expected):
 
 @pytest.mark.parametrize("parts", [0, 2])
 def test_episodes_are_those_of_the_arrays(tmp_path, parts):
-    path = raw_d3rlpy.write(tmp_path / "a.h5", parts=parts, discrete=bool(parts))
+    path = raw_d3rlpy.write(tmp_path / "a.h5", num_arrays=parts, discrete=bool(parts))
     episodes = rlds.sources.open(path)
     assert (episodes.format, len(episodes)) == ("d3rlpy", 3)
     for index, episode in enumerate(pickle.loads(pickle.dumps(episodes))):
-        raw = raw_d3rlpy.episode(index, parts=parts, discrete=bool(parts))
+        raw = raw_d3rlpy.episode(index, num_arrays=parts, discrete=bool(parts))
         terminated = bool(raw["terminated"])
         rows = len(raw["actions"])
         transitions = rows if terminated else rows - 1
@@ -63,7 +63,7 @@ def test_episodes_are_those_of_the_arrays(tmp_path, parts):
         assert reading.outline(episodes.source, "train", index) == episode.outline
     last = episodes[1].metadata["last_row"]
     np.testing.assert_array_equal(
-        last["action"], raw_d3rlpy.episode(1, parts=parts, discrete=bool(parts))["actions"][-1]
+        last["action"], raw_d3rlpy.episode(1, num_arrays=parts, discrete=bool(parts))["actions"][-1]
     )
     rlds.sources.export(path, "d3rlpy", tmp_path / "again.h5")
     assert_same(tmp_path / "again.h5", path)
@@ -185,7 +185,7 @@ def test_damaged_files_are_refused(tmp_path, name, value, message):
 
 @pytest.mark.slow
 def test_a_converted_file_comes_back(tmp_path):
-    path = raw_d3rlpy.write(tmp_path / "a.h5", parts=2)
+    path = raw_d3rlpy.write(tmp_path / "a.h5", num_arrays=2)
     builder = conversions.check_conversion(
         lambda: D3rlpySource(path), tmp_path, builder=tfds_builders.RldsD3rlpy, path=path
     )

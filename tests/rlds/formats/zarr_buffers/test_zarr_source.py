@@ -104,21 +104,21 @@ def test_videos_in_the_folder_are_matched_with_the_rows(tmp_path):
         folder = tmp_path / "videos" / str(index)
         folder.mkdir(parents=True)
         for camera in (0, 10):
-            data = videos.encoded(number=number, seed=camera)
+            data = videos.encoded(num_frames=number, seed=camera)
             (folder / f"{camera}.mp4").write_bytes(data)
     episodes = rlds.sources.open(tmp_path)
     for episode, number in zip(episodes, numbers):
         for camera in (0, 10):
             actual = episode.metadata["video"]["observation"][f"camera_{camera}"]
-            assert actual["clip"] == videos.encoded(number=number, seed=camera)
+            assert actual["clip"] == videos.encoded(num_frames=number, seed=camera)
             expected = [min(3 * row, number - 1) for row in range(episode.num_steps)]
             assert (actual["frames"] - actual["first"]).tolist() == expected
     pixels = rlds.sources.open(tmp_path, video="frames").columns(2, ["observation/camera_10"])
-    expected = videos.decoded(videos.encoded(number=8, seed=10))[[0, 3, 6, 7, 7, 7]]
+    expected = videos.decoded(videos.encoded(num_frames=8, seed=10))[[0, 3, 6, 7, 7, 7]]
     np.testing.assert_array_equal(pixels["observation"]["camera_10"], expected)
     inputs = {str(path) for path in episodes.source.inputs()}
     assert inputs == {str(path) for path in tmp_path.rglob("*") if path.is_file()}
-    data = videos.encoded(number=9, seed=10)
+    data = videos.encoded(num_frames=9, seed=10)
     (tmp_path / "videos" / "1" / "10.mp4").write_bytes(data[: len(data) // 2])
     with pytest.raises(SourceError, match=r"1.10\.mp4"):
         episodes[1]
