@@ -10,11 +10,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from hypothesis import settings
 
-# The second pass repeats what the first one, with the compiled core, has tried with more.
+# The second pass repeats the tests of the first one, with fewer examples.
 is_second_pass = os.environ.get("RIEGELI_IMPLEMENTATION") == "python"
-# `make test-all` tries many examples, other ones each time; `make test` always the same few.
+# `make test-all` tries many new examples each time; `make test` always the same few.
 is_thorough = "FEW_EXAMPLES" in os.environ
-# The machines that run this are shared: how long an example takes says nothing.
+# Machines are shared, so the time of an example means nothing: there are no deadlines.
 settings.register_profile(
     "default",
     deadline=None,
@@ -24,24 +24,24 @@ settings.register_profile(
 )
 settings.load_profile("default")
 
-# In the background of a shell it is ignored, and processes that tests start would inherit that.
+# A background job of a shell ignores it, and processes started by tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Modules and tests stay; to look for garbage among them takes a third of the time to load them.
+# Modules and tests stay; garbage collection among them takes a third of the time to load them.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Keeps the garbage collector from TensorFlow's modules: a sixth of the time goes there."""
+    """Excludes TensorFlow's modules from garbage collection, which saves a sixth of the time."""
     gc.freeze()
     gc.set_threshold(1_000_000, 50, 50)
     gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Writes the tests that failed to the file FAILED_TESTS, which `make test` shows at its end."""
+    """Writes the failed tests to the file FAILED_TESTS, which `make test` shows at its end."""
     path = os.environ.get("FAILED_TESTS")
     if path and "PYTEST_XDIST_WORKER" not in os.environ:
         reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]

@@ -1,4 +1,4 @@
-"""Rules of all packages: examples run, names are listed, floors know only those below."""
+"""Rules of all packages: examples run, `__all__` is complete, imports respect the layers."""
 
 import ast
 import doctest
@@ -17,8 +17,8 @@ import pytest
 
 import rlds_ecosystem
 
-# The floors, lowest first: each package imports only packages that come before it.
-FLOORS = [
+# The layers, lowest first: each package imports only earlier ones.
+LAYERS = [
     "rlds_ecosystem",
     "riegeli",
     "tfds_files",
@@ -28,8 +28,8 @@ FLOORS = [
     "rlds_tools",
     "rlds_creator",
 ]
-# Beyond that: recordings and training pipelines need not know each other. `riegeli.tensorflow` is
-# left out: it is there for who has TensorFlow, and nothing imports it.
+# Further limits: recordings and training pipelines are independent. `riegeli.tensorflow` is an
+# exception: it requires TensorFlow, and nothing imports it.
 MUST_NOT_IMPORT = {
     "rlds_ecosystem": {"tensorflow", "tensorflow_datasets"},
     "riegeli": {"numpy", "tensorflow", "tensorflow_datasets"},
@@ -40,13 +40,13 @@ MUST_NOT_IMPORT = {
     "rlds_tools": set(),
     "rlds_creator": {"tensorflow", "tensorflow_datasets"},
 }
-# What reads recordings.
-KNOWS_RECORDINGS = (
+# Modules that may import envlogger.
+IMPORT_ENVLOGGER = (
     "rlds/formats/google_creator/",
     "rlds/formats/logs/",
     "rlds/formats/lerobot/recorder.py",
 )
-# Names of classes that stand in several modules, and why. All others name one class.
+# Class names in several modules, with the reason. All other names are unique.
 SHARED_CLASS_NAMES = {
     "EnvLoggerSource": "the class of `tfds_builders` derives from the other one",
     "Features": "public: features of TFDS, and of policies in `rlds.evaluation`",
@@ -59,7 +59,7 @@ SHARED_CLASS_NAMES = {
     "StepData": "EnvLogger's and GR00T's name",
     "Table": "public: of episodes in `rlds.feeds`, and of results in `rlds_tools`",
 }
-# The folders of `rlds` that have no TensorFlow.
+# The folders of `rlds` without TensorFlow.
 LIGHT = tuple(
     f"rlds/{name}/"
     for name in (
@@ -75,8 +75,8 @@ LIGHT = tuple(
         "video",
     )
 )
-# The TFDS backend, which has its place in the published package, and what only it needs. It shares
-# the writer of `rlds.tfds`. No other module of the package imports these.
+# The TFDS backend, which keeps its path of the published package, and its helpers. It shares the
+# writer of `rlds.tfds`. No other module of the package imports these.
 NEED_TENSORFLOW = {
     "envlogger/backends/rlds_utils.py",
     "envlogger/backends/tfds_backend_testlib.py",
@@ -92,12 +92,12 @@ def modules_of(package):
     return [package, *submodules]
 
 
-MODULES = [module for package in FLOORS for module in modules_of(package)]
+MODULES = [module for package in LAYERS for module in modules_of(package)]
 
 
 @functools.cache
-def names_imported_by(path):
-    """The names that a file imports, anywhere in it: modules, and possible submodules."""
+def imported_names(path):
+    """Returns the names that a file imports: modules, and possible submodules."""
     names = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -107,31 +107,31 @@ def names_imported_by(path):
     return names
 
 
-def imported_by(path):
-    """The top-level packages that a file imports."""
-    return {name.partition(".")[0] for name in names_imported_by(path)}
+def imported_packages(path):
+    """Returns the top-level packages that a file imports."""
+    return {name.partition(".")[0] for name in imported_names(path)}
 
 
-@pytest.mark.parametrize("package", FLOORS)
-def test_each_package_imports_only_what_is_below_it(package):
-    above = set(FLOORS[FLOORS.index(package) + 1 :])
+@pytest.mark.parametrize("package", LAYERS)
+def test_each_package_imports_only_lower_layers(package):
+    upper = set(LAYERS[LAYERS.index(package) + 1 :])
     root = Path(importlib.import_module(package).__file__).parent
     files = [file for file in root.rglob("*.py") if root / "tensorflow" not in file.parents]
     assert files
     for file in files:
-        forbidden = imported_by(file) & (above | MUST_NOT_IMPORT[package])
+        forbidden = imported_packages(file) & (upper | MUST_NOT_IMPORT[package])
         name = file.relative_to(root.parent).as_posix()
         if name in NEED_TENSORFLOW:
             forbidden -= {"tensorflow", "tensorflow_datasets", "rlds"}
-        if name.startswith(KNOWS_RECORDINGS):
+        if name.startswith(IMPORT_ENVLOGGER):
             forbidden -= {"envlogger"}
         if name.startswith(LIGHT):
-            forbidden |= imported_by(file) & {"tensorflow", "tensorflow_datasets"}
+            forbidden |= imported_packages(file) & {"tensorflow", "tensorflow_datasets"}
         assert not forbidden, f"{file} imports {forbidden}"
 
 
-# What the rooms of `rlds` must not know. All may know the format of TFDS, which datasets end in.
-ROOMS = {
+# The folders that each folder of `rlds` must not import. All may import the format of TFDS.
+FORBIDDEN = {
     "raw_files": {"sources", "formats", "video", "feeds", "evaluation", "labels"},
     "video": {"sources", "formats", "feeds", "evaluation", "labels"},
     "sources": {"formats", "feeds", "evaluation", "labels"},
@@ -142,50 +142,50 @@ ROOMS = {
 }
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_each_room_of_rlds_knows_only_what_it_needs(room):
+@pytest.mark.parametrize("folder", FORBIDDEN)
+def test_each_folder_of_rlds_imports_only_allowed_ones(folder):
     root = Path(importlib.import_module("rlds").__file__).parent
-    files = [*(root / room).rglob("*.py")]
+    files = [*(root / folder).rglob("*.py")]
     assert files
     for file in files:
-        for name in names_imported_by(file):
+        for name in imported_names(file):
             package, _, inner = name.partition(".")
-            other, *below = inner.split(".")
-            is_tfds = other == "formats" and below[:1] == ["tfds"]
-            # A view is held against the rows that feeds have of it.
-            is_check = file.match("sources/testing.py") and other == "feeds"
-            if package == "rlds" and other in ROOMS and not (is_tfds or is_check):
-                assert other not in ROOMS[room], f"{file} imports {name}"
-            own = file.relative_to(root / room).parts[0]
-            if room == other == "formats" and below and (root / room / below[0]).is_dir():
-                of_recorder = file.match("lerobot/recorder.py") and below[0] == "logs"
-                assert is_tfds or of_recorder or below[0] == own, f"{file} imports {name}"
+            target, *below = inner.split(".")
+            is_tfds = target == "formats" and below[:1] == ["tfds"]
+            # It compares a view with the rows of feeds.
+            is_testing = file.match("sources/testing.py") and target == "feeds"
+            if package == "rlds" and target in FORBIDDEN and not (is_tfds or is_testing):
+                assert target not in FORBIDDEN[folder], f"{file} imports {name}"
+            own = file.relative_to(root / folder).parts[0]
+            if folder == target == "formats" and below and (root / folder / below[0]).is_dir():
+                is_recorder = file.match("lerobot/recorder.py") and below[0] == "logs"
+                assert is_tfds or is_recorder or below[0] == own, f"{file} imports {name}"
 
 
-# What `rlds recover` mends, the tasks of LeRobot, and the layouts that `rlds inspect` proposes.
-KNOW_FORMATS = {"inspection.py", "recovering.py", "validating.py"}
+# For `rlds recover`, the tasks of LeRobot, and the layouts that `rlds inspect` proposes.
+IMPORT_FORMATS = {"inspection.py", "recovering.py", "validating.py"}
 
 
 @pytest.mark.parametrize("package", ["rlds_tools", "rlds_creator"])
-def test_nobody_above_knows_a_format(package):
+def test_tools_and_creator_import_no_format(package):
     root = Path(importlib.import_module(package).__file__).parent
     for file in root.rglob("*.py"):
-        formats = {name for name in names_imported_by(file) if name.startswith("rlds.formats.")}
+        formats = {name for name in imported_names(file) if name.startswith("rlds.formats.")}
         formats = {name for name in formats if not name.startswith("rlds.formats.tfds.")}
-        assert not formats or (root / file.name == file and file.name in KNOW_FORMATS), file
+        assert not formats or (root / file.name == file and file.name in IMPORT_FORMATS), file
 
 
-def test_no_modules_need_each_other():
-    """Wherever a module imports others, for annotations, too."""
-    needed = {}
+def test_imports_of_modules_have_no_cycle():
+    """Includes imports in functions and for annotations."""
+    imports = {}
     for module in MODULES:
         file = Path(importlib.util.find_spec(module).origin)
-        if file.suffix == ".py":  # Others are compiled.
-            needed[module] = set(modules_imported_by(file)) - {module}
-    graphlib.TopologicalSorter(needed).prepare()  # Raises an error that names a circle.
+        if file.suffix == ".py":  # Not a compiled one.
+            imports[module] = set(imported_modules(file)) - {module}
+    graphlib.TopologicalSorter(imports).prepare()  # Raises an error that names a cycle.
 
 
-def modules_imported_by(path):
+def imported_modules(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -194,31 +194,31 @@ def modules_imported_by(path):
             yield from (name if name in MODULES else node.module for name in names)
 
 
-def test_modules_that_need_tensorflow_are_imported_by_no_other_module_of_envlogger():
+def test_no_module_of_envlogger_imports_those_that_need_tensorflow():
     root = Path(importlib.import_module("envlogger").__file__).parents[1]
     modules = {name.removesuffix(".py").replace("/", ".") for name in NEED_TENSORFLOW}
     files = {file.relative_to(root).as_posix(): file for file in root.glob("envlogger/**/*.py")}
     assert files.keys() > NEED_TENSORFLOW
     for name in files.keys() - NEED_TENSORFLOW:
-        assert not modules.intersection(names_imported_by(files[name])), name
+        assert not modules.intersection(imported_names(files[name])), name
     for name in NEED_TENSORFLOW:
-        assert imported_by(files[name]) & {"tensorflow", "tensorflow_datasets"}, name
+        assert imported_packages(files[name]) & {"tensorflow", "tensorflow_datasets"}, name
 
 
-def test_nobody_imports_private_modules_of_riegeli():
-    """It could be replaced by Google's package one day, which has others."""
-    packages = [Path(importlib.import_module(name).__file__).parent for name in FLOORS]
+def test_no_package_imports_private_modules_of_riegeli():
+    """Google's package, a possible replacement, has other private modules."""
+    packages = [Path(importlib.import_module(name).__file__).parent for name in LAYERS]
     files = [file for root in packages if root.name != "riegeli" for file in root.rglob("*.py")]
     files += Path(__file__).parents[1].glob("examples/*.py")
     assert len(files) > 100
     for file in files:
-        names = names_imported_by(file)
+        names = imported_names(file)
         private = [name for name in names if name.startswith("riegeli.") and "._" in name]
         assert not private, f"{file} imports {private}"
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_listed_names_are_there_and_examples_run(module):
+def test_names_in_all_exist_and_examples_run(module):
     loaded = importlib.import_module(module)
     for name in getattr(loaded, "__all__", []):
         assert getattr(loaded, name) is not None
@@ -228,8 +228,8 @@ def test_listed_names_are_there_and_examples_run(module):
         assert result.attempted
 
 
-@pytest.mark.parametrize("package", FLOORS)
-def test_public_names_of_a_package_are_listed(package):
+@pytest.mark.parametrize("package", LAYERS)
+def test_all_lists_every_public_name_of_a_package(package):
     loaded = importlib.import_module(package)
     public = {
         name
@@ -239,9 +239,9 @@ def test_public_names_of_a_package_are_listed(package):
     assert public <= set(loaded.__all__) | {"TYPE_CHECKING", "Any"}
 
 
-def test_a_class_name_stands_for_one_idea():
+def test_class_names_are_unique():
     modules = {}
-    for package in FLOORS:
+    for package in LAYERS:
         root = Path(importlib.import_module(package).__file__).parent
         for file in sorted(root.rglob("*.py")):
             for node in ast.parse(file.read_text()).body:
@@ -251,9 +251,9 @@ def test_a_class_name_stands_for_one_idea():
     assert {name: shared[name] for name in shared.keys() - SHARED_CLASS_NAMES} == {}
 
 
-def test_tensorflow_is_loaded_where_tensors_are_only():
+def test_only_packages_with_tensors_load_tensorflow():
     light = [
-        *(floor for floor in FLOORS if floor != "tfds_builders"),
+        *(layer for layer in LAYERS if layer != "tfds_builders"),
         *("rlds.alignment", "rlds.normalization", "rlds.statistics"),
         *("rlds.feeds", "rlds.robotics", "rlds.sources", "rlds.evaluation.policy_formats"),
         "rlds.validation",
@@ -266,11 +266,12 @@ print({expression.format(("tensorflow", "tensorflow_datasets", "torch", "jax", "
 import tfds_builders
 print({expression.format(("tensorflow",))})
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "[]\n[]\n"
+    command = [sys.executable, "-c", code]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n[]\n"
 
 
-@pytest.mark.parametrize("package", FLOORS[1:])
+@pytest.mark.parametrize("package", LAYERS[1:])
 def test_packages_have_the_version_of_the_distribution(package):
     loaded = importlib.import_module(package)
     assert loaded.__version__ == metadata.version("rlds-ecosystem")
@@ -278,13 +279,13 @@ def test_packages_have_the_version_of_the_distribution(package):
         loaded.versoin  # noqa: B018
 
 
-def test_the_version_in_a_folder_that_is_not_installed_is_unknown(tmp_path):
+def test_version_without_an_installation_is_unknown(tmp_path):
     (tmp_path / "rlds_ecosystem").symlink_to(Path(rlds_ecosystem.__file__).parent)
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import rlds_ecosystem as r\n"
-    run = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code + "print(r.version())"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert run.stdout == "0+unknown\n"
+    assert process.stdout == "0+unknown\n"

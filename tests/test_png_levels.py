@@ -22,7 +22,7 @@ FRAMES = np.random.default_rng(0).integers(0, 8, (3, 40, 60, 3), np.uint8)
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def episode_folder(tmp_path_factory):
     """An episode with frames as arrays, in a `.npz` file."""
     folder = tmp_path_factory.mktemp("recorded")
     np.savez(folder / "episode_0.npz", observation=FRAMES, action=np.zeros((3, 2), np.float32))
@@ -48,8 +48,8 @@ def by_convert(source, folder, level):
 
 
 def by_command(source, folder, level):
-    given = [] if level is None else [f"--png-level={level}"]
-    assert run(["convert", str(source), str(folder), "--name=frames", *given]) == 0
+    options = [] if level is None else [f"--png-level={level}"]
+    assert run(["convert", str(source), str(folder), "--name=frames", *options]) == 0
     return folder / "frames" / "1.0.0"
 
 
@@ -62,9 +62,9 @@ def by_recorder(source, folder, level):
     first, middle, last = FRAMES
     steps = dm_env.restart(first), dm_env.transition(0.0, middle), dm_env.termination(0.0, last)
     with TFDSBackendWriter(folder, config, png_level=level) as writer:
-        for number, step in enumerate(steps):
+        for index, step in enumerate(steps):
             step = step._replace(reward=np.float32(0), discount=np.float32(1))
-            writer.record_step(StepData(step, np.float32(0), None), is_new_episode=number == 0)
+            writer.record_step(StepData(step, np.float32(0), None), is_new_episode=index == 0)
     return folder
 
 
@@ -80,9 +80,9 @@ def by_materialise(source, folder, level):
 @pytest.mark.parametrize(
     "write", [by_writer, by_convert, by_command, by_recorder, by_export, by_materialise]
 )
-def test_tfds_datasets_have_the_png_level(recorded, tmp_path, write):
+def test_tfds_datasets_have_the_png_level(episode_folder, tmp_path, write):
     for level in (None, 0, 9):
-        folder = write(recorded, tmp_path / str(level), level)
+        folder = write(episode_folder, tmp_path / str(level), level)
         (split,) = tfds_files.open_folder(folder, decode_images=False).values()
         files = split[0]["steps"]["observation"]
         assert list(files) == [encode_png(frame, level) for frame in FRAMES]
@@ -91,10 +91,10 @@ def test_tfds_datasets_have_the_png_level(recorded, tmp_path, write):
         np.testing.assert_array_equal(pixels, FRAMES)
 
 
-def test_webdataset_images_have_the_png_level(recorded, tmp_path):
+def test_webdataset_images_have_the_png_level(episode_folder, tmp_path):
     for level in (None, 0, 9):
         folder = tmp_path / str(level)
-        rlds.sources.export(recorded, "webdataset", folder, png_level=level)
+        rlds.sources.export(episode_folder, "webdataset", folder, png_level=level)
         data = (folder / "shard-000000.tar").read_bytes()
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             names = [name for name in tar.getnames() if name.endswith(".png")]
@@ -102,9 +102,9 @@ def test_webdataset_images_have_the_png_level(recorded, tmp_path):
         assert files == [encode_png(frame, level) for frame in FRAMES]
 
 
-def test_unknown_png_levels_are_refused(recorded, tmp_path):
+def test_unknown_png_levels_are_refused(episode_folder, tmp_path):
     for write in (by_writer, by_convert, by_export, by_materialise):
         with pytest.raises(ValueError, match="png_level: got 10"):
-            write(recorded, tmp_path / write.__name__, 10)
+            write(episode_folder, tmp_path / write.__name__, 10)
     with pytest.raises(ValueError, match="png_level: got 10"):
-        rlds.sources.export(recorded, "webdataset", tmp_path / "shards", png_level=10)
+        rlds.sources.export(episode_folder, "webdataset", tmp_path / "shards", png_level=10)

@@ -1,4 +1,4 @@
-"""Installing: the lines that say how, what is built, the package page, and the workflows."""
+"""Installation: the documented commands, builds, the package page, and the workflows."""
 
 import email
 import fnmatch
@@ -24,7 +24,7 @@ import rlds_ecosystem
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
-# Everything that may say how to install something.
+# Files that may have install commands.
 TEXTS = [
     path
     for top in ROOT.glob("[!.]*")
@@ -35,7 +35,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project to compile the cores in; they are translated to C once."""
+    """A copy of the project for builds of the cores, which are translated to C once."""
     path = tmp_path_factory.mktemp("project")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, path)
@@ -57,19 +57,19 @@ def build_without_compiler(project: Path, **environment: str) -> subprocess.Comp
 
 
 @pytest.mark.slow
-def test_without_a_compiler_the_build_says_what_to_do(project: Path) -> None:
-    done = build_without_compiler(project)
+def test_build_without_a_compiler_tells_the_pure_python_option(project: Path) -> None:
+    process = build_without_compiler(project)
 
-    assert done.returncode != 0
-    assert "/bin/false" in done.stderr
-    assert "RIEGELI_IMPLEMENTATION=python pip install" in done.stderr
+    assert process.returncode != 0
+    assert "/bin/false" in process.stderr
+    assert "RIEGELI_IMPLEMENTATION=python pip install" in process.stderr
 
 
 @pytest.mark.slow
-def test_the_compiled_cores_are_left_out_on_demand(project: Path) -> None:
-    done = build_without_compiler(project, RIEGELI_IMPLEMENTATION="python")
+def test_compiled_cores_can_be_left_out(project: Path) -> None:
+    process = build_without_compiler(project, RIEGELI_IMPLEMENTATION="python")
 
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     assert not list((project / "out").rglob("*.so"))
 
 
@@ -82,41 +82,41 @@ def test_the_light_distribution_differs_in_name_and_in_tensorflow_only() -> None
     assert {re.split("[<>=]", line)[0] for line in missing} == {
         *("tensorflow", "tensorflow-datasets", "tensorflow-metadata")
     }
-    of_extras = str(project["optional-dependencies"])
-    assert "rlds-ecosystem-light[" in of_extras
-    assert "rlds-ecosystem[" not in of_extras
+    extras_text = str(project["optional-dependencies"])
+    assert "rlds-ecosystem-light[" in extras_text
+    assert "rlds-ecosystem[" not in extras_text
 
 
-def test_no_line_installs_another_project() -> None:
-    another = re.compile(
-        r"""pip\ install [\s"'-]* (rlds|envlogger|riegeli) (?![\w=-])  # ==: a published one, meant.
+def test_no_install_command_names_another_project() -> None:
+    other_project = re.compile(
+        r"""pip\ install [\s"'-]* (rlds|envlogger|riegeli) (?![\w=-])  # ==: a published one.
         |['"`] (rlds|envlogger|riegeli) \[ [a-z0-9_,]+ \]""",
         re.VERBOSE,
     )
-    assert another.search("pip install \"\n    \"'rlds[hdf5]'")
-    assert another.search("`'rlds[hdf5]'`")
+    assert other_project.search("pip install \"\n    \"'rlds[hdf5]'")
+    assert other_project.search("`'rlds[hdf5]'`")
     assert ROOT / "docs" / "install.md" in TEXTS
     for path in TEXTS:
-        match = another.search(path.read_text())
+        match = other_project.search(path.read_text())
         assert not match, f"{path}: {match[0]}"
 
 
-def test_extras_that_are_named_exist() -> None:
+def test_named_extras_exist() -> None:
     assert PROJECT["name"] == rlds_ecosystem.DISTRIBUTION
-    named = re.compile(r"['\"](?:\.|rlds-ecosystem)\[([a-z0-9_,]+)\]")
+    extras_pattern = re.compile(r"['\"](?:\.|rlds-ecosystem)\[([a-z0-9_,]+)\]")
     for path in TEXTS:
-        for extras in named.findall(path.read_text()):
+        for extras in extras_pattern.findall(path.read_text()):
             assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), path
 
 
-def test_all_extras_bring_all_others() -> None:
+def test_extra_all_has_the_extras_of_the_library() -> None:
     (line,) = PROJECT["optional-dependencies"]["all"]
-    brought = set(line.removeprefix("rlds-ecosystem[").removesuffix("]").split(","))
+    extras = set(line.removeprefix("rlds-ecosystem[").removesuffix("]").split(","))
     for_the_checkout = {"all", "dev", "docs", "examples", "fuzz", "notebooks", "wheel"}
-    frameworks = {"grain", "jax", "torch"}  # Large, and whoever trains with one has it.
-    applications = {"creator", "postgresql"}  # The library does without.
+    frameworks = {"grain", "jax", "torch"}  # Large, and installed where they are used.
+    applications = {"creator", "postgresql"}  # Not needed by the library.
     excluded = for_the_checkout | frameworks | applications
-    assert brought == set(PROJECT["optional-dependencies"]) - excluded
+    assert extras == set(PROJECT["optional-dependencies"]) - excluded
 
 
 def test_the_install_command_without_tensorflow_lists_the_tested_requirements() -> None:
@@ -127,7 +127,7 @@ def test_the_install_command_without_tensorflow_lists_the_tested_requirements() 
     assert shlex.split(line.replace("\\\n", "")) == requirements["dependencies"]()
 
 
-def test_all_extras_are_in_the_page() -> None:
+def test_install_page_lists_all_extras() -> None:
     page = (ROOT / "docs" / "install.md").read_text()
     assert set(re.findall(r"^\| `([a-z0-9_]+)` \|", page, re.MULTILINE)) == set(
         PROJECT["optional-dependencies"]
@@ -141,7 +141,7 @@ def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     assert raised.value.name == "h5py"
 
 
-def test_a_thread_waits_for_a_library_that_another_one_loads(
+def test_a_thread_waits_for_a_library_that_another_thread_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "slow_library.py").write_text("import time\ntime.sleep(0.2)\nvalue = 1\n")
@@ -151,7 +151,7 @@ def test_a_thread_waits_for_a_library_that_another_one_loads(
         assert list(actual) == [1, 1]
 
 
-def test_each_library_that_may_be_missing_has_an_extra() -> None:
+def test_each_optional_library_has_an_extra() -> None:
     import_extra_call = re.compile(r"""import_extra\(\s*["'](\w+)""")
     libraries = {
         library for path in TEXTS for library in import_extra_call.findall(path.read_text())
@@ -160,14 +160,14 @@ def test_each_library_that_may_be_missing_has_an_extra() -> None:
     assert libraries - {"PIL"} <= set(rlds_ecosystem._EXTRA_OF)
 
 
-# --- The package page, and what is published -----------------------------------------------------
+# --- The package page and releases ---------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def page() -> Callable[[str, str], str]:
-    """Makes the text of the package page of a README and a version."""
-    of_setup = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["page"]
-    return lambda text, version: of_setup(text, "https://github.com/some/where", version)
+    """Returns the text of the package page for a README and a version."""
+    page_of_setup = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["page"]
+    return lambda text, version: page_of_setup(text, "https://github.com/some/where", version)
 
 
 @pytest.mark.parametrize(("version", "ref"), [("1.2.0", "v1.2.0"), ("1.3.0.dev0", "main")])
@@ -181,8 +181,8 @@ def test_links_of_the_page_are_absolute(
         f"[a]({files}/docs/a.md#b), [`c`]({files}/c), ![d]({images}/docs/d.png) "
         f"[![e]({images}/e.svg)]({files}/LICENSE)"
     )
-    stays = "[a](https://b.c/d), [e](#f), [g](mailto:h@i)\n```python\nx[0](y)\n```"
-    assert page(stays, version) == stays
+    absolute_links = "[a](https://b.c/d), [e](#f), [g](mailto:h@i)\n```python\nx[0](y)\n```"
+    assert page(absolute_links, version) == absolute_links
 
 
 def test_links_of_the_readme_lead_to_files(page: Callable[[str, str], str]) -> None:
@@ -191,11 +191,11 @@ def test_links_of_the_readme_lead_to_files(page: Callable[[str, str], str]) -> N
     assert targets
     for target in targets:
         assert re.match("https?://", target), target
-        _, ours, path = target.partition("/v1.0/")
-        assert not ours or (ROOT / path.partition("#")[0]).exists(), target
+        _, own_link, path = target.partition("/v1.0/")
+        assert not own_link or (ROOT / path.partition("#")[0]).exists(), target
 
 
-def test_the_page_of_the_package_has_what_people_look_for() -> None:
+def test_package_page_has_links_authors_and_the_oldest_python() -> None:
     assert PROJECT["urls"].keys() >= {"Documentation", "Source", "Changelog", "Issues"}
     assert all(
         url.startswith(PROJECT["urls"]["Source"])
@@ -208,7 +208,7 @@ def test_the_page_of_the_package_has_what_people_look_for() -> None:
 
 
 WORKFLOWS = ROOT / ".github" / "workflows"
-ON = True  # What `on` is in YAML 1.1.
+TRIGGERS = True  # The key `on` in YAML 1.1.
 
 
 def load_workflow(name: str) -> dict[Any, Any]:
@@ -216,10 +216,10 @@ def load_workflow(name: str) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("name", [path.name for path in WORKFLOWS.iterdir()])
-def test_a_workflow_has_what_it_cannot_run_without(name: str) -> None:
+def test_workflows_have_triggers_permissions_and_valid_steps(name: str) -> None:
     workflow = load_workflow(name)
-    assert workflow[ON]
-    assert workflow["permissions"] == {"contents": "read"}  # Jobs that need more say so.
+    assert workflow[TRIGGERS]
+    assert workflow["permissions"] == {"contents": "read"}  # Jobs may add permissions.
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for job in workflow["jobs"].values():
         assert job["runs-on"]
@@ -244,10 +244,10 @@ def test_wheels_of_all_systems_are_published_from_tags_only() -> None:
     workflow = load_workflow("wheels.yml")
     jobs = workflow["jobs"]
     publish = jobs.pop("publish")
-    assert workflow[ON]["push"] == {"tags": ["v*"]}
+    assert workflow[TRIGGERS]["push"] == {"tags": ["v*"]}
     assert "startsWith(github.ref, 'refs/tags/v')" in publish["if"]
     assert set(publish["needs"]) == jobs.keys()
-    # Trusted publishing: only this job may ask for a token, and no secret is named.
+    # Trusted publishing: only this job may request a token, and there are no secrets.
     assert publish["permissions"] == {"id-token": "write"}
     assert "secrets" not in str(workflow)
     pattern = next(step["with"]["pattern"] for step in publish["steps"] if "with" in step)
@@ -261,13 +261,13 @@ def test_wheels_of_all_systems_are_published_from_tags_only() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_works_on_every_python_at_hand(tmp_path: Path) -> None:
-    done = subprocess.run(
+def test_the_wheel_works_on_every_installed_python(tmp_path: Path) -> None:
+    process = subprocess.run(
         [sys.executable, ROOT / "tools" / "wheel.py", "--out", tmp_path],
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr + done.stdout
+    assert process.returncode == 0, process.stderr + process.stdout
     (wheel,) = tmp_path.glob("rlds_ecosystem-*-cp311-abi3-*.whl")
     assert len([*tmp_path.glob("rlds_ecosystem_light-*")]) == 2
     with zipfile.ZipFile(wheel) as archive:
@@ -275,4 +275,4 @@ def test_the_wheel_works_on_every_python_at_hand(tmp_path: Path) -> None:
         metadata = email.message_from_bytes(archive.read(name))
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert "](docs/" not in metadata.get_payload()
-    assert f"works on Python {sys.version_info.major}.{sys.version_info.minor}." in done.stdout
+    assert f"works on Python {sys.version_info.major}.{sys.version_info.minor}." in process.stdout

@@ -1,4 +1,4 @@
-"""Links between the pages lead to files and headings that are there."""
+"""Links between pages lead to existing files and headings."""
 
 import re
 from pathlib import Path
@@ -8,12 +8,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 
-# Text in backticks, and whole blocks of code, are no links.
+# Inline code and blocks of code have no links.
 CODE = re.compile(r"^(`{3,}).*?^\1|`[^`\n]*`", flags=re.DOTALL | re.MULTILINE)
 
 
 def headings(page: Path) -> set[str]:
-    """The anchors of a page, made of its headings as GitHub and MyST do."""
+    """Returns the anchors of the headings of a page, in the form of GitHub and MyST."""
     text = re.sub(
         r"^(`{3,}).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
     )
@@ -40,12 +40,12 @@ def test_pages_have_links() -> None:
     assert sum(len(links(page)) for page in PAGES) > 80
 
 
-def test_docstrings_and_messages_name_pages_that_are_there() -> None:
-    named = {
+def test_pages_named_in_docstrings_and_messages_exist() -> None:
+    names = {
         name
         for package in ("riegeli", "tfds_files", "envlogger", "rlds", "tfds_builders")
         for file in (ROOT / package).rglob("*.py")
         for name in re.findall(r"docs/\w+\.md", file.read_text(encoding="utf-8"))
     }
-    assert named
-    assert all((ROOT / name).exists() for name in named), named
+    assert names
+    assert all((ROOT / name).exists() for name in names), names

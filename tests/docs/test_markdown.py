@@ -1,8 +1,8 @@
-"""The code of the pages runs, from top to bottom, as a reader would type it.
+"""The code of pages runs from top to bottom, with the shown output.
 
-Blocks of Python run in one session for each page, and a block of `output` after one is what it
-prints. Blocks of the console whose lines begin with `$ rlds` run in between, in the same directory,
-and print what the page shows. There, `...` stands for anything.
+Blocks of Python run in one session for each page; a block of `output` is the expected output of the
+block before. Calls of `$ rlds` in blocks of the console run in between, in the same directory, with
+the expected output after them. `...` matches anything.
 """
 
 import codeop
@@ -21,7 +21,7 @@ from rlds_tools.command_line import commands as rlds_commands
 
 ROOT = Path(__file__).parents[2]
 
-# Every page, and how many blocks of Python it has: a page that loses one is a page untested.
+# The number of blocks of Python of each page, so that no block can be lost.
 BLOCKS = {
     "README.md": 1,
     "docs/audit.md": 2,
@@ -66,7 +66,7 @@ BLOCKS = {
     "docs/tour.md": 4,
     "docs/transformations.md": 17,
 }
-# How many blocks of output it has, and how often it calls `rlds`.
+# The number of blocks of output, and the number of calls of `rlds`.
 OUTPUTS = {
     "README.md": 1,
     "docs/conversion.md": 2,
@@ -102,28 +102,28 @@ COMMANDS = {
     "docs/tour.md": 5,
 }
 
-# Pages with classes whose methods have empty lines between them, where a prompt ends the class.
+# Pages with empty lines within classes, which end the class in a Python session.
 WITH_CLASSES = {
     *("docs/creator.md", "docs/envlogger.md", "docs/own_format.md", "docs/riegeli_format.md"),
     "docs/envlogger_reference.md",
     "docs/recording.md",
     "docs/robotics_video.md",
 }
-# Pages of many small examples, of functions that have their own tests; and one of many processes.
+# Pages of many small examples, whose functions have other tests; and one of many processes.
 LONG = {"docs/cluster.md", "docs/cookbook.md", "docs/patterns.md", "docs/transformations.md"}
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
-    """The blocks of code in a page, each with the number of its first line."""
+    """Returns the blocks of code of a page, each with the index of its first line."""
     text = page.read_text(encoding="utf-8")
     matches = re.finditer(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
     return [(text.count("\n", 0, match.start(1)), match[1]) for match in matches]
 
 
 def commands(page: Path) -> list[tuple[int, tuple[str, str]]]:
-    """The calls of `rlds` in a page, each with its line, its arguments, and what is shown."""
+    """Returns the calls of `rlds` in a page, each with its line, arguments and expected output."""
     return [
         (line + block.count("\n", 0, match.start()), (match[1], match[2]))
         for line, block in blocks(page, "console")
@@ -131,26 +131,26 @@ def commands(page: Path) -> list[tuple[int, tuple[str, str]]]:
     ]
 
 
-def counted(find) -> dict[str, int]:
-    found = {page.relative_to(ROOT).as_posix(): len(find(page)) for page in PAGES}
-    return {page: count for page, count in found.items() if count}
+def count_by_page(find) -> dict[str, int]:
+    counts = {page.relative_to(ROOT).as_posix(): len(find(page)) for page in PAGES}
+    return {page: count for page, count in counts.items() if count}
 
 
 @pytest.fixture
 def no_alias_left() -> Iterator[None]:
-    """Undoes `install_reverb_alias()`, which a page calls for good."""
+    """Undoes `install_reverb_alias()` of a page."""
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] == "reverb"]:
         del sys.modules[name]
 
 
-def test_all_pages_with_code_are_listed() -> None:
-    assert counted(lambda page: blocks(page, "python")) == BLOCKS
-    assert counted(lambda page: blocks(page, "output")) == OUTPUTS
-    assert counted(commands) == COMMANDS
+def test_all_blocks_of_code_are_counted() -> None:
+    assert count_by_page(lambda page: blocks(page, "python")) == BLOCKS
+    assert count_by_page(lambda page: blocks(page, "output")) == OUTPUTS
+    assert count_by_page(commands) == COMMANDS
 
 
-def test_every_command_is_run_on_its_page() -> None:
+def test_the_page_of_commands_runs_every_command() -> None:
     called = {call.split()[0] for _, (call, _) in commands(ROOT / "docs" / "cli.md")}
     assert called - {"--help"} == {*rlds_commands.COMMANDS}
 
@@ -163,43 +163,43 @@ def test_every_command_is_run_on_its_page() -> None:
     ],
 )
 @pytest.mark.usefixtures("no_alias_left")
-def test_code_runs(
+def test_code_prints_the_shown_output(
     page: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    main = types.ModuleType("__main__")  # Where objects of its classes are unpickled from.
+    main = types.ModuleType("__main__")  # Pickles of its classes need it.
     monkeypatch.setitem(sys.modules, "__main__", main)
-    printed = ""
-    for line, kind, code, shown in sorted(
+    actual = ""
+    for line, kind, code, expected in sorted(
         [
             *((line, "python", code, "") for line, code in blocks(ROOT / page, "python")),
             *((line, "rlds", *command) for line, command in commands(ROOT / page)),
-            *((line, "output", "", shown) for line, shown in blocks(ROOT / page, "output")),
+            *((line, "output", "", expected) for line, expected in blocks(ROOT / page, "output")),
         ]
     ):
         if kind == "output":
-            check_output(shown, printed, f"{page}, line {line}")
+            check_output(expected, actual, f"{page}, line {line}")
         elif kind == "rlds":
-            check_command(code, shown, capsys)
+            check_command(code, expected, capsys)
         else:
             capsys.readouterr()
-            # The empty lines make the line numbers of a traceback those of the page.
+            # Empty lines align the lines of tracebacks with those of the page.
             exec(compile("\n" * line + code, ROOT / page, "exec"), main.__dict__)
-            printed = capsys.readouterr().out
+            actual = capsys.readouterr().out
 
 
-def check_command(arguments: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+def check_command(arguments: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     rlds_commands.run(shlex.split(arguments))
-    check_output(shown, "".join(capsys.readouterr()), f"rlds {arguments}")
+    check_output(expected, "".join(capsys.readouterr()), f"rlds {arguments}")
 
 
-def check_output(shown: str, printed: str, where: str) -> None:
-    same = doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS)
-    assert same, f"{where}\n{printed}"
+def check_output(expected: str, actual: str, location: str) -> None:
+    same = doctest.OutputChecker().check_output(expected, actual, doctest.ELLIPSIS)
+    assert same, f"{location}\n{actual}"
 
 
 @pytest.mark.parametrize("page", sorted(BLOCKS.keys() - WITH_CLASSES))
@@ -207,23 +207,23 @@ def test_pages_can_be_pasted_into_a_python_session(page: str) -> None:
     for _, block in blocks(ROOT / page, "python"):
         statement: list[str] = []
         for line in [*block.split("\n"), ""]:
-            # As at the prompt: an empty line ends a statement.
+            # At the prompt, an empty line ends a statement.
             statement.append(line)
             if codeop.compile_command("\n".join(statement)) is not None:
                 statement = []
         assert not statement
 
 
-def test_the_first_code_of_the_readme_prints_what_it_shows_and_nothing_else(
+def test_first_code_of_the_readme_prints_only_the_shown_output(
     tmp_path: Path,
 ) -> None:
     page = ROOT / "README.md"
-    (_, code), (_, shown) = blocks(page, "python")[0], blocks(page, "output")[0]
+    (_, code), (_, expected) = blocks(page, "python")[0], blocks(page, "output")[0]
     command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert (ran.stdout, ran.stderr) == (shown, "")
+    process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (process.stdout, process.stderr) == (expected, "")
 
 
-def test_a_command_that_prints_something_else_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_with_other_output_fails_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(AssertionError, match="No such command"):
         check_command("inspekt", "walker2d 1.0.0 ...\n", capsys)

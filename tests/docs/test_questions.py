@@ -1,4 +1,4 @@
-"""The page of questions names commands, options and values that `rlds` takes."""
+"""The page of questions names only valid commands, options and values of `rlds`."""
 
 import re
 import shlex
@@ -11,12 +11,12 @@ from rlds_tools.command_line.commands import COMMANDS, rlds
 
 PAGE = Path(__file__).parents[2] / "docs" / "questions.md"
 CALLS = re.findall(r"`rlds (\S[^`]*)`", PAGE.read_text(encoding="utf-8"))
-# "The same `rlds convert` command" and "keys in `rlds view`" are no calls.
+# "The same `rlds convert` command" and "keys in `rlds view`" are not calls.
 COMPLETE = [call for call in CALLS if call not in {"convert command", "convert", "view"}]
 
 
 def parse(call: str) -> None:
-    """Parses a command line, and runs nothing."""
+    """Parses a command line without a run."""
     name, *words = shlex.split(call)
     context = click.Context(rlds)
     command = rlds.get_command(context, name)
@@ -28,9 +28,9 @@ def parse(call: str) -> None:
 
 
 @pytest.mark.parametrize("call", COMPLETE)
-def test_command_can_be_called(call: str) -> None:
+def test_command_line_is_valid(call: str) -> None:
     parse(call)
 
 
-def test_commands_are_found() -> None:
+def test_all_commands_are_on_the_page() -> None:
     assert {call.split()[0] for call in CALLS} >= {*COMMANDS} - {"completion"}

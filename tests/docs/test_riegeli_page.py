@@ -1,4 +1,4 @@
-"""The reader on the page of the Riegeli format reads what Google's C++ wrote: the page is right."""
+"""The reader on the page of the Riegeli format reads files of Google's C++."""
 
 import importlib.util
 import re
@@ -21,7 +21,7 @@ def load_records():
 
 @pytest.fixture(scope="module")
 def page():
-    """The namespace of the blocks of Python that need nothing of this project."""
+    """The namespace of the block of Python that does not use this project."""
     text = (ROOT / "docs" / "riegeli_format.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
     (reader,) = [block for block in blocks if "def read_transposed" in block]
@@ -32,18 +32,18 @@ def page():
 
 
 @pytest.mark.parametrize("name", ["transposed", "transposed_few"])
-def test_it_reads_transposed_chunks(page, name):
+def test_reader_of_the_page_decodes_transposed_chunks(page, name):
     file = (GOLDEN / "array_record_0_8_6" / f"{name}.array_record").read_bytes()
     records = []
     for chunk_type, num_records, data in page["chunks"](file):
         if chunk_type == "t":
-            in_chunk = page["read_transposed"](data)
-            assert len(in_chunk) == num_records
-            records += in_chunk
+            chunk_records = page["read_transposed"](data)
+            assert len(chunk_records) == num_records
+            records += chunk_records
     assert records == load_records()
 
 
-def test_it_finds_chunks_longer_than_their_data(page, tmp_path):
+def test_reader_of_the_page_lists_chunks_longer_than_their_data(page, tmp_path):
     path = tmp_path / "file"
     with riegeli.RecordWriter(path, options="uncompressed,transpose,chunk_size:1G") as writer:
         for count in (1, 65_448, 70_000, 200_000, 3):

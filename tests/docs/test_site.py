@@ -28,12 +28,12 @@ PACKAGES = (
 
 
 def public_packages() -> list[str]:
-    """The packages that say what they export."""
+    """Returns the packages with `__all__`."""
     names = list(PACKAGES)
     for package in PACKAGES:
         path = importlib.import_module(package).__path__
         for module in pkgutil.walk_packages(path, f"{package}."):
-            # `rlds_tools` itself exports what its packages have.
+            # `rlds_tools` itself exports the names of its packages.
             internal = r"\._|\.examples|\.testing|rlds_tools\."
             if module.ispkg and not re.search(internal, module.name):
                 names.append(module.name)
@@ -41,7 +41,7 @@ def public_packages() -> list[str]:
 
 
 def documented_names() -> set[str]:
-    """The names on the pages of the API, as their directives say."""
+    """Returns the names in the directives of the pages of the API."""
     names = set()
     for page in (ROOT / "docs" / "api").glob("*.md"):
         directives = re.findall(
@@ -57,13 +57,13 @@ def documented_names() -> set[str]:
 
 
 def origin(module: str, name: str) -> str:
-    """The name of a class or function where it is defined."""
+    """Returns the name of a class or function in its defining module."""
     exported = getattr(importlib.import_module(module), name)
     return f"{getattr(exported, '__module__', module)}.{name}"
 
 
 def missing_names(documented: set[str]) -> list[str]:
-    """The public names that are not documented, neither where they are exported nor defined."""
+    """Returns the public names without a page, under their exported and defined names."""
     missing = []
     for package in public_packages():
         for name in importlib.import_module(package).__all__:
@@ -94,11 +94,11 @@ def test_every_command_is_on_its_page_with_its_options_and_examples(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built without a warning; notebooks that ran before are not run again."""
+    """The site, built without a warning; notebooks run only if they changed."""
     pages = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", pages]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
     return pages
 
 
@@ -109,7 +109,7 @@ def test_the_built_site_has_every_public_name(site: Path) -> None:
     with open(site / "objects.inv", "rb") as file:
         inventory = InventoryFile.load(file, "", lambda base, page: page)
     names = {
-        name for kind, of_kind in inventory.items() if kind.startswith("py:") for name in of_kind
+        name for kind, entries in inventory.items() if kind.startswith("py:") for name in entries
     }
     assert len(names) > 500
     assert missing_names(names) == []
@@ -120,11 +120,11 @@ def test_built_pages_of_notebooks_have_the_figures_of_their_outputs(site: Path) 
     notebooks = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
     assert notebooks
     for notebook in notebooks:
-        shown = notebook.read_text(encoding="utf-8").count("plt.show()")
+        num_figures = notebook.read_text(encoding="utf-8").count("plt.show()")
         page = (site / "notebooks" / f"{notebook.stem}.html").read_text(encoding="utf-8")
         outputs = "".join(re.split(r'<div class="cell_output', page)[1:])
         figures = set(re.findall(r'<img [^>]*src="\.\./(_images/[^"]+)"', outputs))
-        assert len(figures) >= shown > 0, notebook.name
+        assert len(figures) >= num_figures > 0, notebook.name
         assert all((site / figure).stat().st_size > 1000 for figure in figures)
 
 
@@ -159,14 +159,14 @@ def test_the_search_finds_tasks_at_the_first_hit(site: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page()
-        found = {}
+        first_hits = {}
         for query in FIRST_HITS:
             page.goto(f"{(site / 'search.html').as_uri()}?q={quote(query)}")
             page.locator("#search-results .search-summary", has_text="finished").wait_for()
             link = page.locator("ul.search > li > a").first.get_attribute("href")
-            found[query] = re.sub(r"\?[^#]*", "", link or "")
+            first_hits[query] = re.sub(r"\?[^#]*", "", link or "")
         browser.close()
-    assert found == FIRST_HITS
+    assert first_hits == FIRST_HITS
 
 
 @pytest.mark.slow
@@ -178,11 +178,11 @@ def test_pages_fit_the_width_of_the_screen(site: Path, width: int) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": width, "height": 800})
-        cut = {}
+        too_wide = {}
         for file in sorted(site.glob("*.html")):
             page.goto(file.as_uri())
-            needed = page.evaluate("document.documentElement.scrollWidth")
-            if needed > width:
-                cut[file.name] = needed
+            width_of_content = page.evaluate("document.documentElement.scrollWidth")
+            if width_of_content > width:
+                too_wide[file.name] = width_of_content
         browser.close()
-    assert not cut
+    assert not too_wide

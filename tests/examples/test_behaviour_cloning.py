@@ -1,4 +1,4 @@
-"""The scripts that train on feeds run, learn, and do not load TensorFlow."""
+"""The scripts that train on feeds learn without TensorFlow."""
 
 import importlib.util
 import re
@@ -25,7 +25,7 @@ assert "tensorflow" not in sys.modules
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory):
-    """Episodes of a pendulum, of somebody who brakes it."""
+    """Episodes of a pendulum with a controller that brakes it."""
     directory = tmp_path_factory.mktemp("logs")
     environment = GymnasiumAdapter(gymnasium.make("Pendulum-v1"), seed=0)
     with envlogger.EnvLogger(environment, data_directory=directory) as env:
@@ -44,12 +44,12 @@ def run(name, *arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["jax", "torch"])
-def test_a_policy_is_cloned(name, logs):
+def test_script_clones_a_policy(name, logs):
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed; see CONTRIBUTING")
-    ended = run(name, logs, "--epochs", 30, "--play", "Pendulum-v1")
-    assert ended.returncode == 0, ended.stderr
-    losses = [float(loss) for loss in re.findall(r"batch .*: loss ([\d.]+)", ended.stdout)]
+    process = run(name, logs, "--epochs", 30, "--play", "Pendulum-v1")
+    assert process.returncode == 0, process.stderr
+    losses = [float(loss) for loss in re.findall(r"batch .*: loss ([\d.]+)", process.stdout)]
     assert len(losses) == 10
     assert losses[-1] < losses[0] / 4
-    assert re.search(r"return of an episode: -\d+\.\d\n$", ended.stdout)
+    assert re.search(r"return of an episode: -\d+\.\d\n$", process.stdout)

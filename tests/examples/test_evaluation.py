@@ -1,4 +1,4 @@
-"""The example that draws the figure of the page: what it estimates is near the truth."""
+"""The example of the page on evaluation, which draws its figure."""
 
 import importlib.util
 import sys
@@ -17,21 +17,21 @@ def example():
     return module
 
 
-def test_a_close_target_is_estimated_well_and_drawn(example, tmp_path, monkeypatch, capsys):
+def test_estimates_of_a_close_target_are_right(example, tmp_path, monkeypatch, capsys):
     figure = tmp_path / "figure.svg"
     arguments = ["evaluation.py", "--episodes", "100", "--output", str(figure)]
     monkeypatch.setattr(sys, "argv", arguments)
     example.main()
-    printed = capsys.readouterr().out
-    close, far = printed.split("Target far from the behaviour policy")
+    output = capsys.readouterr().out
+    close, far = output.split("Target far from the behaviour policy")
     assert "100 episodes, 2500 transitions" in close
     assert close.count(" yes ") == 7
     assert " no " in far
     assert "true value" in figure.read_text("utf-8")
 
 
-def test_the_true_value_of_a_controller_that_leads_to_the_middle_at_once(example):
+def test_true_value_of_a_controller_that_reaches_the_middle_in_one_step(example):
     gain, deviation = -1.8, 0.0
-    first = -(1 + 0.1 * gain**2)  # The mean square of the first distance is 1.
-    others = -(0.3**2) * (1 + 0.1 * gain**2) * example.GAMMA / (1 - example.GAMMA)
-    assert example.true_value(gain, deviation) == pytest.approx(first + others)
+    first_reward = -(1 + 0.1 * gain**2)  # The mean square of the first distance is 1.
+    later_rewards = -(0.3**2) * (1 + 0.1 * gain**2) * example.GAMMA / (1 - example.GAMMA)
+    assert example.true_value(gain, deviation) == pytest.approx(first_reward + later_rewards)

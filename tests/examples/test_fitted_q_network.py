@@ -1,4 +1,4 @@
-"""The example that fits a network to Q: it says when its estimate is no result."""
+"""The example that fits a network to Q and rejects estimates that have not settled."""
 
 import importlib
 import itertools
@@ -22,9 +22,9 @@ def example(monkeypatch):
     return importlib.import_module(SCRIPT.stem)
 
 
-def test_ends_of_episodes(example):
-    # The first episode is cut where nothing is known, so only the others teach: one ends with a
-    # reward of 1, the other goes on from where it was.
+def test_fit_uses_only_transitions_with_a_known_end(example):
+    # The final observation of the first episode is missing, so only two transitions count: one
+    # terminates with a reward of 1, the other returns to its first observation.
     data = EvaluationSet(
         num_transitions=[1, 1, 1],
         is_terminal=[False, True, False],
@@ -41,38 +41,38 @@ def test_ends_of_episodes(example):
 
 
 def test_doubts_name_decay_and_drift(example):
-    number = np.arange(100)
+    step = np.arange(100)
     noise = np.random.default_rng(0).normal(0.0, 0.02, 100)
-    settled = -4 + 3 * np.exp(-number / 10)
+    settled = -4 + 3 * np.exp(-step / 10)
     assert example.doubts((settled + noise).tolist()) == []
     assert "8% of the value of later steps" in example.doubts(settled[:25].tolist())[0]
-    (drifting,) = example.doubts((-4 - 0.01 * number + noise).tolist())
+    (drifting,) = example.doubts((-4 - 0.01 * step + noise).tolist())
     assert drifting.startswith("a drift of -0.2")
 
 
 def run(folder, *arguments):
     command = [sys.executable, SCRIPT, "--output", folder, *arguments]
-    ended = subprocess.run(
+    process = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, check=False, timeout=600
     )
-    assert (folder / "estimates.png").stat().st_size > 10_000, ended.stderr
-    return ended.returncode, ended.stdout
+    assert (folder / "estimates.png").stat().st_size > 10_000, process.stderr
+    return process.returncode, process.stdout
 
 
 @pytest.mark.slow
 def test_too_few_updates_are_an_error(tmp_path):
-    code, printed = run(tmp_path / "few", "--updates", 400)
+    code, output = run(tmp_path / "few", "--updates", 400)
     assert code == 1
-    assert "its last estimate is not a result" in printed
+    assert "its last estimate is not a result" in output
     # 0.95 to the power of 0.02 · 400.
-    assert "66% of the value" in printed
+    assert "66% of the value" in output
 
 
 @pytest.mark.slow
 def test_enough_updates_agree_with_the_true_value(tmp_path):
-    code, printed = run(tmp_path / "enough")
-    assert code == 0, printed
-    lines = printed.splitlines()
+    code, output = run(tmp_path / "enough")
+    assert code == 0, output
+    lines = output.splitlines()
     true = float(lines[0].rpartition(" ")[2])
     closed = float(lines[1].partition("ms: ")[2].partition(",")[0])
     (last,) = [line for line in lines if "no sign of drift" in line]

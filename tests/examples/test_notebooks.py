@@ -1,4 +1,4 @@
-"""The notebooks are those of their sources, complete, and run."""
+"""The notebooks are generated from their sources, are complete, and run."""
 
 import importlib.util
 import json
@@ -26,7 +26,7 @@ def writer():
     return module
 
 
-def test_every_notebook_has_its_source_and_its_place_in_the_index():
+def test_every_notebook_has_a_source_and_a_link_in_the_index():
     assert NAMES
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
     index = (FOLDER / "README.md").read_text("utf-8")
@@ -34,10 +34,10 @@ def test_every_notebook_has_its_source_and_its_place_in_the_index():
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=NAMES)
-def test_notebook_is_that_of_its_source(source, writer):
-    written = source.with_suffix(".ipynb").read_text("utf-8")
-    assert written == writer.notebook(source), "run `make notebooks`"
-    cells = json.loads(written)["cells"]
+def test_notebook_is_generated_from_its_source(source, writer):
+    content = source.with_suffix(".ipynb").read_text("utf-8")
+    assert content == writer.notebook(source), "run `make notebooks`"
+    cells = json.loads(content)["cells"]
     title, install, *_ = ("".join(cell["source"]) for cell in cells)
     assert title.startswith("# ")
     assert f"/examples/notebooks/{source.stem}.ipynb)" in title
@@ -61,23 +61,23 @@ def _is_text(cell):
 @pytest.mark.parametrize("source", SOURCES, ids=NAMES)
 def test_source_runs_as_a_script(source, tmp_path):
     environment = {**os.environ, "MPLBACKEND": "agg", "TMPDIR": str(tmp_path)}
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, source], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
-    assert ended.returncode == 0, ended.stderr
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Of the libraries of Jupyter.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # From libraries of Jupyter.
 @pytest.mark.parametrize("name", ["00_tour", "03_imitation"])
 def test_notebook_shows_its_figures_and_no_messages(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # Examples that were imported here set it.
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # Imported examples set it.
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-    ran = nbclient.NotebookClient(
+    executed = nbclient.NotebookClient(
         notebook, timeout=300, resources={"metadata": {"path": tmp_path}}
     ).execute()
-    outputs = [output for cell in ran.cells for output in cell.get("outputs", [])]
+    outputs = [output for cell in executed.cells for output in cell.get("outputs", [])]
     assert [output for output in outputs if output.get("name") == "stderr"] == []
-    shown = [output for output in outputs if "image/png" in output.get("data", {})]
-    assert len(shown) == sum("plt.show()" in cell.source for cell in ran.cells) > 0
+    figures = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert len(figures) == sum("plt.show()" in cell.source for cell in executed.cells) > 0

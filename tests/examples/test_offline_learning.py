@@ -1,4 +1,4 @@
-"""The scripts that learn to swing up a pendulum from recorded episodes."""
+"""The scripts that learn a pendulum swing-up from recorded episodes."""
 
 import importlib
 import subprocess
@@ -27,21 +27,21 @@ finally:
 
 @pytest.fixture(scope="module")
 def example():
-    """Imports a script, or what scripts share."""
+    """A function that imports a script or a shared module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLES)
         yield importlib.import_module
 
 
 def run(name, *arguments):
-    # They find what they share in their own folder.
+    # Scripts import shared modules from their folder.
     command = [sys.executable, "-c", f"import sys; sys.path[0] = {str(EXAMPLES)!r}{RUN}"]
     command += [EXAMPLES / f"{name}.py", *arguments]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("bounded", [False, True])
-def test_slopes_of_a_network(example, bounded):
+def test_slopes_of_a_network_equal_numeric_ones(example, bounded):
     networks = example("networks")
     rng = np.random.default_rng(0)
     network = networks.Network([3, 5, 4, 2], rng, bounded)
@@ -51,21 +51,21 @@ def test_slopes_of_a_network(example, bounded):
     large.parameters[:] = 10.0
     assert (np.abs(large(inputs)) <= 1.0).all() == bounded
     gradient, slope = network.backward(network.forward(inputs), weights)
-    first = networks.Network([3, 5, 4, 2], rng, bounded)
+    other_network = networks.Network([3, 5, 4, 2], rng, bounded)
 
-    def loss(parameters, at):
-        first.parameters[:] = parameters
-        return float((weights * first(at)).sum())
+    def loss(parameters, values):
+        other_network.parameters[:] = parameters
+        return float((weights * other_network(values)).sum())
 
     def numeric(function, point):
-        found = np.zeros_like(point, np.float64)
-        for place in np.ndindex(point.shape):
+        slopes = np.zeros_like(point, np.float64)
+        for index in np.ndindex(point.shape):
             moved = np.array(point, np.float64)
-            moved[place] += 0.01
-            up = function(moved)
-            moved[place] -= 0.02
-            found[place] = (up - function(moved)) / 0.02
-        return found
+            moved[index] += 0.01
+            upper_value = function(moved)
+            moved[index] -= 0.02
+            slopes[index] = (upper_value - function(moved)) / 0.02
+        return slopes
 
     np.testing.assert_allclose(
         gradient, numeric(lambda p: loss(p, inputs), network.parameters), atol=2e-3
@@ -75,7 +75,7 @@ def test_slopes_of_a_network(example, bounded):
     )
 
 
-def test_imitation_in_small(example, tmp_path):
+def test_imitation_learns_from_few_demonstrations_and_is_reproducible(example, tmp_path):
     pendulum = example("pendulum")
     imitation = example("imitation_from_few_demonstrations")
     env, rng = pendulum.make(), np.random.default_rng(0)
@@ -84,13 +84,13 @@ def test_imitation_in_small(example, tmp_path):
     recorded = table.episodes
     assert [recorded.episode(i).total_reward for i in range(3)] == pytest.approx(returns)
 
-    chosen = [
-        [float(part.read(i, 0, 1)["observation"][0, 0]) for i in range(part.num_episodes)]
-        for part in (imitation.choose(table, number, seed=5) for number in (1, 2, 3, 3))
+    begins = [
+        [float(chosen.read(i, 0, 1)["observation"][0, 0]) for i in range(chosen.num_episodes)]
+        for chosen in (imitation.choose(table, count, seed=5) for count in (1, 2, 3, 3))
     ]
-    assert chosen[2] == chosen[3]
-    assert chosen[2][:2] == chosen[1]
-    assert chosen[1][:1] == chosen[0]
+    assert begins[2] == begins[3]
+    assert begins[2][:2] == begins[1]
+    assert begins[1][:1] == begins[0]
 
     clone = imitation.clone(table, updates=300, seed=0)
     observations = table.read(0)["observation"]
@@ -98,13 +98,14 @@ def test_imitation_in_small(example, tmp_path):
     copied = np.array([clone(observation) for observation in observations])
     assert np.mean((copied - shown) ** 2) < 0.3 * np.var(shown)
 
-    measured = imitation.measure(tmp_path / "logs", [1, 3], runs=2, updates=5, episodes=1, seed=0)
-    again = imitation.measure(tmp_path / "logs", [1, 3], runs=2, updates=5, episodes=1, seed=0)
-    assert {number: of_runs.tolist() for number, of_runs in measured.items()} == {
-        number: of_runs.tolist() for number, of_runs in again.items()
-    }
+    first, second = (
+        imitation.measure(tmp_path / "logs", [1, 3], runs=2, updates=5, episodes=1, seed=0)
+        for _ in range(2)
+    )
+    assert first.keys() == second.keys()
+    assert all((first[count] == second[count]).all() for count in first)
     picture = tmp_path / "returns.png"
-    imitation.draw(measured, returns.mean(), -1300.0, picture)
+    imitation.draw(first, returns.mean(), -1300.0, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -121,16 +122,16 @@ def test_td3_bc_prefers_the_good_actions_of_the_data(example, alpha, sign):
     }
     learner = example("offline_rl_td3_bc").Learner(2, 1, alpha, seed=0)
     for _ in range(200):
-        rows = rng.integers(2000, size=16)  # So few that BLAS takes one thread.
+        rows = rng.integers(2000, size=16)  # Small enough for one thread of BLAS.
         learner.update({name: column[rows] for name, column in data.items()})
-    found = learner.actor(data["observation"]).mean()
-    assert (abs(found) < 0.2) if alpha == 0 else (sign * found > 0.8)
+    mean_action = learner.actor(data["observation"]).mean()
+    assert (abs(mean_action) < 0.2) if alpha == 0 else (sign * mean_action > 0.8)
     pairs = np.concatenate([data["observation"], action], axis=1)
-    for critic in learner.critics:  # What follows a terminal state does not count.
+    for critic in learner.critics:  # The observation after a terminal state does not count.
         np.testing.assert_allclose(critic(pairs)[:, 0], data["reward"], atol=0.3)
 
 
-def test_offline_rl_in_small(example, tmp_path):
+def test_offline_rl_learns_and_evaluates_on_few_episodes(example, tmp_path):
     pendulum, offline = example("pendulum"), example("offline_rl_td3_bc")
     env, rng = pendulum.make(), np.random.default_rng(0)
     agents = [pendulum.unsteady(rng), pendulum.at_random(rng)] * 2
@@ -138,15 +139,15 @@ def test_offline_rl_in_small(example, tmp_path):
     returns = pendulum.record(env, tmp_path / "logs", agents, seeds)
     assert returns[::2].min() > returns[1::2].max()
     table = rlds.feeds.open(tmp_path / "logs")
-    for number, seed in enumerate(seeds):  # They begin where a test with that seed does.
-        assert (table.read(number, 0, 1)["observation"][0] == env.reset(seed=seed)[0]).all()
+    for index, seed in enumerate(seeds):  # Episodes begin in the state of their seed.
+        assert (table.read(index, 0, 1)["observation"][0] == env.reset(seed=seed)[0]).all()
 
     batch = offline.transitions(table, seed=0)[0]
     assert (batch["discount"] == offline.GAMMA).all()  # Truncated ends, too.
     assert (np.abs(batch["action"]) <= 1.0).all()
-    looked = []
-    agent = offline.learn(table, 10, seed=0, look=lambda number, agent: looked.append(number))
-    assert looked == list(range(1, 11))
+    steps = []
+    agent = offline.learn(table, 10, seed=0, look=lambda index, agent: steps.append(index))
+    assert steps == list(range(1, 11))
     observations = table.read(0)["observation"]
     assert agent(observations).shape == (201, 1)
     assert agent(observations[0]) == pytest.approx(agent(observations)[0], abs=1e-5)
@@ -166,15 +167,15 @@ def test_offline_rl_in_small(example, tmp_path):
 @pytest.mark.parametrize(
     ("name", "claims"), [("imitation_from_few_demonstrations", 2), ("offline_rl_td3_bc", 3)]
 )
-def test_examples_confirm_their_claims_and_reject_wrong_arguments(name, claims, tmp_path):
-    ended = run(name, "--output", tmp_path / "output")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert ended.stderr == ""
-    assert ended.stdout.count(": yes\n") == claims
+def test_examples_confirm_their_claims_and_reject_invalid_arguments(name, claims, tmp_path):
+    process = run(name, "--output", tmp_path / "output")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert process.stderr == ""
+    assert process.stdout.count(": yes\n") == claims
     assert len(list((tmp_path / "output").glob("*.png"))) == 1
-    again = run(name, "--output", tmp_path / "output")
-    assert again.returncode == 2
-    assert "exists. Give a new directory." in again.stderr
-    wrong = run(name, "--updates", 0)
-    assert wrong.returncode == 2
-    assert "argument --updates: must be at least 1, got 0" in wrong.stderr
+    second_call = run(name, "--output", tmp_path / "output")
+    assert second_call.returncode == 2
+    assert "exists. Give a new directory." in second_call.stderr
+    invalid_call = run(name, "--updates", 0)
+    assert invalid_call.returncode == 2
+    assert "argument --updates: must be at least 1, got 0" in invalid_call.stderr

@@ -1,4 +1,4 @@
-"""The scripts that record streams and play them back run, and say what is so."""
+"""The scripts that record streams and play them back print correct results."""
 
 import re
 import runpy
@@ -21,16 +21,16 @@ def run(monkeypatch, script, *arguments):
     runpy.run_path(str(EXAMPLES / script), run_name="__main__")
 
 
-def test_record_and_play_back(tmp_path, monkeypatch, capsys):
+def test_recorded_streams_become_steps_and_can_be_played_back(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "streams"
     run(monkeypatch, "record_streams.py", "--seconds", 1, "--output", folder)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     episodes = rlds.sources.open(folder, rate=20)
     assert len(episodes) == 1
-    # A busy machine measures less often, and the recording ends where the slowest device does.
+    # A busy machine measures less often, and the recording ends with the slowest device.
     assert episodes[0].num_steps >= 1
     steps = episodes[0].steps
     assert set(np.diff(steps["timestamp"])) <= {50_000_000}
-    assert re.search(r"\d+ steps at 20 Hz, state \(\d+, 7\)", said)
+    assert re.search(r"\d+ steps at 20 Hz, state \(\d+, 7\)", output)
     run(monkeypatch, "play_back.py", folder, "--speed", 10, "--option", "rate=20")
     assert f"{episodes[0].num_steps} actions" in capsys.readouterr().out

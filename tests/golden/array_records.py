@@ -1,6 +1,6 @@
-"""The records that the golden array_record files hold, made from nothing: needs only Python.
+"""The records of the golden array_record files; needs only Python.
 
-They are made field by field here, so that reading them back does not rest on the code under test.
+They are encoded field by field here, independently of the code under test.
 """
 
 import hashlib
@@ -16,20 +16,20 @@ def varint(value):
     return bytes([*encoded, value])
 
 
-def field(number, wire_type, content=b""):
-    return varint(number << 3 | wire_type) + content
+def field(field_id, wire_type, content=b""):
+    return varint(field_id << 3 | wire_type) + content
 
 
 def with_length(content):
     return varint(len(content)) + content
 
 
-def text(number, content):
-    return field(number, LENGTH, with_length(content))
+def text(field_id, content):
+    return field(field_id, LENGTH, with_length(content))
 
 
 def noise(seed, size):
-    """Bytes that do not compress, the same for ever."""
+    """Deterministic bytes that do not compress."""
     blocks = (hashlib.sha256(f"{seed} {i}".encode()).digest() for i in range(size // 32 + 1))
     return b"".join(blocks)[:size]
 
@@ -41,20 +41,20 @@ def nested(depth):
     return message
 
 
-def group(number, content):
-    return field(number, BEGIN_GROUP) + content + field(number, END_GROUP)
+def group(field_id, content):
+    return field(field_id, BEGIN_GROUP) + content + field(field_id, END_GROUP)
 
 
 NOT_PROTOS = [
     b"\xff",
     b"hello",
     b"\x08",  # A tag without a value.
-    b"\x08\x80\x00",  # A zero that is longer than it need be.
+    b"\x08\x80\x00",  # A zero with a superfluous byte.
     b"\x00\x01",  # Field 0.
-    b"\x0b",  # A group that does not end.
-    b"\x0b\x14",  # A group that ends as another.
+    b"\x0b",  # A group without an end.
+    b"\x0b\x14",  # A group with the end of another one.
     b"\x0a\x05abc",  # A length beyond the end.
-    b"\x0e",  # No such wire type.
+    b"\x0e",  # An undefined wire type.
     b"\x08" + b"\xff" * 9 + b"\x02",  # Over 64 bits.
     noise("not a proto", 300),
 ]
@@ -82,7 +82,7 @@ WIDE = [  # More kinds of fields than one transition reaches.
     for i in range(40)
 ]
 
-ALIKE = [  # What is usual: many of one type.
+ALIKE = [  # The usual case: many of one type.
     field(1, VARINT, varint(i))
     + text(2, b"%d " % i * (i % 9))
     + text(3, field(1, FIXED32, b"same"))

@@ -1,7 +1,7 @@
-"""The steps that the golden files hold, made from nothing: needs NumPy, dm_env and an `envlogger`.
+"""The steps of the golden files; needs NumPy, dm_env and an `envlogger`.
 
-Runs with the published envlogger (which makes the golden files, see `make_envlogger.py`) and with
-this project's (which reads them): nothing here depends on which one it is.
+Runs with the published envlogger, which writes the golden files (see `make_envlogger.py`), and with
+that of this project, which reads them.
 """
 
 import dm_env
@@ -10,7 +10,7 @@ from dm_env import specs
 
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 FLOATS = [np.float32, np.float64]
-NUMBERS = [*INTEGERS, *FLOATS, np.bool_]
+NUMERIC_DTYPES = [*INTEGERS, *FLOATS, np.bool_]
 
 METADATA = {"agent_id": "golden", "seed": 7, "weights": np.array([0.5, -0.0, np.nan])}
 
@@ -37,7 +37,7 @@ def _scalars(i):
 def _arrays(i):
     """Arrays of each dtype, with no, one and three dimensions."""
     arrays = {}
-    for dtype in NUMBERS:
+    for dtype in NUMERIC_DTYPES:
         name = np.dtype(dtype).name
         cube = ((np.arange(24).reshape(2, 3, 4) + i) % 5).astype(dtype)
         arrays[name] = {"cube": cube, "row": cube[0, 0], "point": cube[0, 0, i % 4].reshape(())}
@@ -47,7 +47,7 @@ def _arrays(i):
 
 
 def observation(i):
-    """An observation with all that a step can hold."""
+    """An observation with all types of a step."""
     return {
         "scalars": _scalars(i),
         "arrays": _arrays(i),
@@ -57,7 +57,7 @@ def observation(i):
 
 
 class Specs(dm_env.Environment):
-    """An environment that is only asked for its specs."""
+    """An environment that has only specs."""
 
     def reset(self):
         raise NotImplementedError
@@ -76,7 +76,7 @@ class Specs(dm_env.Environment):
         return specs.BoundedArray((2,), np.float32, [-1.0, -np.inf], [1.0, 2.0], name="action")
 
 
-# For each episode its number of steps, whether it was played to its end, and its metadata.
+# For each episode: the number of steps, whether it is finished, and its metadata.
 EPISODES = [
     (5, True, {"success": True, "name": "première"}),
     (1, False, None),
@@ -117,14 +117,14 @@ def record(writer, step_data_class):
     writer.close()
 
 
-def as_read(value):
-    """The value that is read back for a recorded value."""
+def read_form(value):
+    """Returns the form in which a recorded value is read."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "US":
         return value.astype(object)
     if isinstance(value, dict):
-        return {key: as_read(item) for key, item in value.items()}
+        return {key: read_form(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return type(value)(as_read(item) for item in value)
+        return type(value)(read_form(item) for item in value)
     if isinstance(value, np.bool_):
         return bool(value)
     if isinstance(value, float):
@@ -132,55 +132,55 @@ def as_read(value):
     return value
 
 
-def same(expected, got, path="value"):
-    """Raises an AssertionError unless both are equal: types, dtypes, shapes, NaNs and all."""
-    assert type(got) is type(expected), f"{path}: {type(got)} is not {type(expected)}"
+def check_equal(expected, actual, path="value"):
+    """Checks that values are equal in types, dtypes, shapes and NaNs."""
+    assert type(actual) is type(expected), f"{path}: {type(actual)} is not {type(expected)}"
     if isinstance(expected, dict):
-        assert set(got) == set(expected), f"{path}: {set(got)} != {set(expected)}"
+        assert set(actual) == set(expected), f"{path}: {set(actual)} != {set(expected)}"
         for key in expected:
-            same(expected[key], got[key], f"{path}[{key!r}]")
+            check_equal(expected[key], actual[key], f"{path}[{key!r}]")
     elif isinstance(expected, (tuple, list)):
-        assert len(got) == len(expected), f"{path}: {len(got)} != {len(expected)} items"
-        for i, (a, b) in enumerate(zip(expected, got)):
-            same(a, b, f"{path}[{i}]")
+        assert len(actual) == len(expected), f"{path}: {len(actual)} != {len(expected)} items"
+        for i, (a, b) in enumerate(zip(expected, actual)):
+            check_equal(a, b, f"{path}[{i}]")
     elif isinstance(expected, np.ndarray):
-        assert got.dtype == expected.dtype, f"{path}: {got.dtype} is not {expected.dtype}"
-        assert got.shape == expected.shape, f"{path}: {got.shape} is not {expected.shape}"
+        assert actual.dtype == expected.dtype, f"{path}: {actual.dtype} is not {expected.dtype}"
+        assert actual.shape == expected.shape, f"{path}: {actual.shape} is not {expected.shape}"
         if expected.dtype == object:
-            assert got.tolist() == expected.tolist(), path
+            assert actual.tolist() == expected.tolist(), path
         else:
-            assert got.tobytes() == expected.tobytes(), path
+            assert actual.tobytes() == expected.tobytes(), path
     elif isinstance(expected, np.generic):
-        assert got.tobytes() == expected.tobytes(), f"{path}: {got!r} is not {expected!r}"
+        assert actual.tobytes() == expected.tobytes(), f"{path}: {actual!r} is not {expected!r}"
     else:
-        assert got == expected, f"{path}: {got!r} is not {expected!r}"
+        assert actual == expected, f"{path}: {actual!r} is not {expected!r}"
 
 
-def same_step(expected, got, path):
-    """Compares two steps, the first step of an episode among them."""
+def check_step(expected, actual, path):
+    """Compares two steps, also first steps of episodes."""
     for field in ("observation", "reward", "discount"):
-        want = as_read(getattr(expected.timestep, field))
-        same(want, getattr(got.timestep, field), f"{path}.{field}")
-    assert got.timestep.step_type is expected.timestep.step_type, f"{path}.step_type"
-    same(as_read(expected.action), got.action, f"{path}.action")
-    same(as_read(expected.custom_data), got.custom_data, f"{path}.custom_data")
+        expected_value = read_form(getattr(expected.timestep, field))
+        check_equal(expected_value, getattr(actual.timestep, field), f"{path}.{field}")
+    assert actual.timestep.step_type is expected.timestep.step_type, f"{path}.step_type"
+    check_equal(read_form(expected.action), actual.action, f"{path}.action")
+    check_equal(read_form(expected.custom_data), actual.custom_data, f"{path}.custom_data")
 
 
-def same_recording(reader, step_data_class):
-    """Compares all that a reader gives with what `record` recorded; specs if it has them."""
+def check_recording(reader, step_data_class):
+    """Compares the content of a reader with the recording of `record`."""
     expected = steps(step_data_class)
     assert len(reader.episodes) == len(expected)
     assert len(reader.steps) == sum(map(len, expected))
     for e, episode in enumerate(expected):
-        got = list(reader.episodes[e])
-        assert len(got) == len(episode), f"episode {e}: {len(got)} != {len(episode)} steps"
+        actual = list(reader.episodes[e])
+        assert len(actual) == len(episode), f"episode {e}: {len(actual)} != {len(episode)} steps"
         for t, step in enumerate(episode):
-            same_step(step, got[t], f"episode {e}, step {t}")
+            check_step(step, actual[t], f"episode {e}, step {t}")
     for e, (_, _, metadata) in enumerate(EPISODES):
-        same(as_read(metadata), reader.episode_metadata()[e], f"metadata of episode {e}")
+        check_equal(read_form(metadata), reader.episode_metadata()[e], f"metadata of episode {e}")
     for key, value in METADATA.items():
-        same(as_read(value), reader.metadata()[key], f"metadata[{key!r}]")
+        check_equal(read_form(value), reader.metadata()[key], f"metadata[{key!r}]")
     env = Specs()
     for name in ("observation_spec", "action_spec", "reward_spec", "discount_spec"):
-        want, got = getattr(env, name)(), getattr(reader, name)()
-        assert got == want, f"{name}: {got} is not {want}"
+        expected_value, actual = getattr(env, name)(), getattr(reader, name)()
+        assert actual == expected_value, f"{name}: {actual} is not {expected_value}"

@@ -2,8 +2,8 @@
 
     python make_array_record.py DIRECTORY
 
-The files in `array_record_0_8_6/` came out of this and stay as they are: this project must read
-them for ever. Each holds the records of `array_records.py`; an array_record file is a Riegeli file
+The files in `array_record_0_8_6/` are its output and never change: this project must always read
+them. Each holds the records of `array_records.py`; an array_record file is a Riegeli file
 whose last records are an index.
 """
 

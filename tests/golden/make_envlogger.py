@@ -2,8 +2,8 @@
 
     python make_envlogger.py DIRECTORY
 
-The files in `envlogger_1_2/` came out of this and stay as they are: this project must read them for
-ever. Each is one recording of `episodes.py`, in two shards of three episodes at most. Directories
+The files in `envlogger_1_2/` are its output and never change: this project must always read them.
+Each is one recording of `episodes.py`, in two shards of three episodes at most. Directories
 are named after the writer options; the shards, which are named after the time, are renamed.
 """
 
@@ -33,7 +33,7 @@ def make(directory: pathlib.Path, options: str) -> None:
     )
     episodes.record(writer, envlogger.StepData)
     with envlogger.Reader(str(directory)) as reader:
-        episodes.same_recording(reader, envlogger.StepData)
+        episodes.check_recording(reader, envlogger.StepData)
     shards = sorted(path for path in directory.iterdir() if path.is_dir())
     for i, shard in enumerate(shards):
         shard.rename(directory / f"20240101T00000{i}000000")

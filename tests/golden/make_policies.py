@@ -2,11 +2,10 @@
 
     python make_policies.py DIRECTORY
 
-What can be imported of `octo`, `prismatic` and `openpi` is run, as it is published.
+It runs the installed ones of `octo`, `prismatic` and `openpi`, as published.
 
-The files in `policies/` came out of this, with octo 241fb35, openvla c8f03f4, openpi 15a9616 and
-dlimp ad72ce3: a small dataset in the layout of DROID, and the statistics and the samples that each
-of them makes of it.
+The files in `policies/` are its output, with octo 241fb35, openvla c8f03f4, openpi 15a9616 and
+dlimp ad72ce3: a small dataset in the layout of DROID, and the statistics and samples of loaders.
 """
 
 import os
@@ -33,56 +32,56 @@ def features():
     def tensor(dtype, *shape):
         return tfds_files.Tensor(dtype=np.dtype(dtype), shape=shape)
 
-    def several(**parts):
-        return tfds_files.Features(features=parts)
+    def nested(**features_by_name):
+        return tfds_files.Features(features=features_by_name)
 
     image = tfds_files.Image(shape=(*SIZE, 3), dtype=np.dtype(np.uint8), encoding_format="png")
     joints = {"joint_position": tensor(np.float32, 3), "gripper_position": tensor(np.float32, 1)}
     texts = dict.fromkeys((f"language_instruction{n}" for n in ("", "_2", "_3")), tensor(object))
-    steps = several(
-        observation=several(**dict.fromkeys(CAMERAS, image), **joints),
+    steps = nested(
+        observation=nested(**dict.fromkeys(CAMERAS, image), **joints),
         action=tensor(np.float32, 4),
-        action_dict=several(**joints, joint_velocity=tensor(np.float32, 3)),
+        action_dict=nested(**joints, joint_velocity=tensor(np.float32, 3)),
         **texts,
         **dict.fromkeys(("reward", "discount"), tensor(np.float32)),
         **dict.fromkeys(("is_first", "is_last", "is_terminal"), tensor(bool)),
     )
-    metadata = several(file_path=tensor(object), recording_folderpath=tensor(object))
-    return several(steps=tfds_files.Dataset(feature=steps), episode_metadata=metadata)
+    metadata = nested(file_path=tensor(object), recording_folderpath=tensor(object))
+    return nested(steps=tfds_files.Dataset(feature=steps), episode_metadata=metadata)
 
 
-def episode(rng, number, length):
+def episode(rng, index, length):
     flags = {name: np.zeros(length, bool) for name in ("is_first", "is_last", "is_terminal")}
     flags["is_first"][0] = flags["is_last"][-1] = flags["is_terminal"][-1] = True
 
-    def numbers(width):
+    def floats(width):
         return rng.normal(2.0, size=(length, width)).astype(np.float32)
 
-    action = numbers(4)
-    action[:, 1] = 0.25  # An element that never changes.
+    action = floats(4)
+    action[:, 1] = 0.25  # A constant element.
     action[:, 3] = rng.integers(0, 2, length)  # The gripper.
     views = [rng.integers(0, 256, (length, *SIZE, 3), np.uint8) for _ in range(2)]
-    text = "" if length == 3 else f"Pick up block {number}"
+    instruction = "" if length == 3 else f"Pick up block {index}"
     return {
         "episode_metadata": {
-            "file_path": f"/data/success/{number}.h5",
-            "recording_folderpath": f"/data/recordings/{number}",
+            "file_path": f"/data/success/{index}.h5",
+            "recording_folderpath": f"/data/recordings/{index}",
         },
         "steps": {
             "observation": {
-                # openpi takes one of two at random; here that is the same.
+                # openpi draws one of two cameras; here they are equal.
                 **dict(zip(CAMERAS, [views[0], views[0], views[1]])),
-                "joint_position": numbers(3),
-                "gripper_position": numbers(1),
+                "joint_position": floats(3),
+                "gripper_position": floats(1),
             },
             "action": action,
             "action_dict": {
-                "joint_position": numbers(3),
-                "joint_velocity": numbers(3),
-                "gripper_position": numbers(1),
+                "joint_position": floats(3),
+                "joint_velocity": floats(3),
+                "gripper_position": floats(1),
             },
             **{
-                f"language_instruction{n}": np.array([text] * length, object)
+                f"language_instruction{n}": np.array([instruction] * length, object)
                 for n in ("", "_2", "_3")
             },
             "reward": np.zeros(length, np.float32),
@@ -94,12 +93,12 @@ def episode(rng, number, length):
 
 def write_dataset(directory):
     rng = np.random.default_rng(0)
-    number = 0
+    index = 0
     with tfds_files.append_to(directory / NAME / "1.0.0", features(), NAME) as writer:
         for split, lengths in LENGTHS.items():
             for length in lengths:
-                writer.add(episode(rng, number, length), split)
-                number += 1
+                writer.add(episode(rng, index, length), split)
+                index += 1
 
 
 def leaves(tree, path=""):
@@ -118,7 +117,7 @@ def save(directory, name, rows):
     np.savez_compressed(directory / f"{name}.npz", **joined)
 
 
-def of_dlimp(make_single_dataset, directory, dataset_options, window_options):
+def read_samples(make_single_dataset, directory, dataset_options, window_options):
     return make_single_dataset(
         {
             "name": NAME,
@@ -147,18 +146,18 @@ def make_octo(directory):
     }
     options = {"image_obs_keys": cameras, "proprio_obs_key": "joint_position"}
     windows = {"window_size": 2, "action_horizon": 3, "max_action_dim": 6, "max_proprio_dim": 5}
-    samples = of_dlimp(make_single_dataset, directory, options, windows)
+    samples = read_samples(make_single_dataset, directory, options, windows)
     save(directory, "octo", samples.as_numpy_iterator())
     options["action_proprio_normalization_type"] = "bounds"
     windows = {"window_size": 3, "action_horizon": 2, "goal_relabeling_strategy": "uniform"}
-    samples = of_dlimp(make_single_dataset, directory, options, windows)
+    samples = read_samples(make_single_dataset, directory, options, windows)
     save(directory, "octo_goals", samples.as_numpy_iterator())
-    (written,) = (directory / NAME / "1.0.0").glob(CACHED)
-    written.rename(directory / "octo.json")
+    (path,) = (directory / NAME / "1.0.0").glob(CACHED)
+    path.rename(directory / "octo.json")
 
 
 def make_openvla(directory):
-    # The packages around the loader load the models, with PyTorch; only they are left out.
+    # The packages of the loader import models and PyTorch; only these imports are skipped.
     for package in ("prismatic", "prismatic.vla", "prismatic.vla.datasets"):
         root = importlib.util.find_spec("prismatic").submodule_search_locations[0]
         empty = types.ModuleType(package)
@@ -176,16 +175,16 @@ def make_openvla(directory):
         "action_proprio_normalization_type": "bounds_q99",
     }
     windows = {"window_size": 2, "future_action_window_size": 2}
-    samples, _, statistics = of_dlimp(make_single_dataset, directory, options, windows)
+    samples, _, statistics = read_samples(make_single_dataset, directory, options, windows)
     save(directory, "openvla", samples.as_numpy_iterator())
     save_dataset_statistics({NAME: statistics}, directory)
     (directory / "dataset_statistics.json").rename(directory / "openvla.json")
     options["action_proprio_normalization_type"] = "bounds"
     windows = {"window_size": 1, "goal_relabeling_strategy": "uniform"}
-    samples, _, _ = of_dlimp(make_single_dataset, directory, options, windows)
+    samples, _, _ = read_samples(make_single_dataset, directory, options, windows)
     save(directory, "openvla_goals", samples.as_numpy_iterator())
-    for written in (directory / NAME / "1.0.0").glob(CACHED):
-        written.unlink()
+    for path in (directory / NAME / "1.0.0").glob(CACHED):
+        path.unlink()
 
 
 def make_openpi(directory):
@@ -201,20 +200,20 @@ def make_openpi(directory):
         action_chunk_size=4,
         shuffle_buffer_size=1,
     )
-    found = {}
+    rows_by_step = {}
     for row in loader:
-        found[row["step_id"][0]] = row
-        if len(found) == num_rows:
+        rows_by_step[row["step_id"][0]] = row
+        if len(rows_by_step) == num_rows:
             break
-    rows = [found[step_id] for step_id in sorted(found)]
+    rows = [rows_by_step[step_id] for step_id in sorted(rows_by_step)]
     save(directory, "openpi", rows)
     statistics = {"state": normalize.RunningStats(), "actions": normalize.RunningStats()}
     for row in rows:
-        seen = row["observation"]
-        state = np.concatenate([seen["joint_position"], seen["gripper_position"]], axis=-1)
+        fields = [row["observation"][f"{name}_position"] for name in ("joint", "gripper")]
+        state = np.concatenate(fields, axis=-1)
         statistics["state"].update(state)
         statistics["actions"].update(row["actions"])
-    normalize.save(directory, {name: one.get_statistics() for name, one in statistics.items()})
+    normalize.save(directory, {name: stats.get_statistics() for name, stats in statistics.items()})
     (directory / "norm_stats.json").rename(directory / "openpi.json")
 
 

@@ -2,8 +2,7 @@
 
     python make_sidecars.py DIRECTORY
 
-The files in `sidecars_1/` came out of this and stay as they are: this project must read them for
-ever.
+The files in `sidecars_1/` are its output and never change: this project must always read them.
 """
 
 import pathlib
@@ -17,8 +16,8 @@ import rlds.sources
 if __name__ == "__main__":
     directory = pathlib.Path(sys.argv[1])
     directory.mkdir()
-    with tempfile.TemporaryDirectory() as place:
-        raw = sidecar_episodes.write(pathlib.Path(place, "raw"))
+    with tempfile.TemporaryDirectory() as temporary:
+        raw = sidecar_episodes.write(pathlib.Path(temporary, "raw"))
         for format, name in sidecar_episodes.FORMATS.items():
             options = {"fps": 10} if format == "lerobot" else {}
             rlds.sources.export(raw, format, directory / name, **options)

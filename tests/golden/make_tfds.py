@@ -2,10 +2,9 @@
 
     python make_tfds.py DIRECTORY
 
-The folders in `tfds_4_9_10/` came out of this and stay as they are: this project must read them for
-ever. `expected.json` has what TFDS gives for each field of each example: dtype, shape, and the
-SHA-256 of the values. TensorFlow decodes JPEG less exactly than it could unless it is asked for
-`INTEGER_ACCURATE`, as here.
+The folders in `tfds_4_9_10/` are its output and never change: this project must always read them.
+`expected.json` has the values of TFDS for each field of each example: dtype, shape and SHA-256.
+TensorFlow decodes JPEG exactly only with `INTEGER_ACCURATE`, as here.
 """
 
 import json
@@ -22,8 +21,8 @@ from pyarrow import parquet
 from tfds_values import describe
 
 F = tfds.features
-NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-NUMBERS += ["float16", "float32", "float64"]
+NUMERIC_DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+NUMERIC_DTYPES += ["float16", "float32", "float64"]
 EXTREMES = {"int8": [-128, 127], "int64": [-(2**63), 2**63 - 1], "uint64": [0, 2**64 - 1]}
 
 FEATURES = F.FeaturesDict(
@@ -50,7 +49,7 @@ FEATURES = F.FeaturesDict(
                 "action": F.Tensor(shape=(2,), dtype=np.float32),
             }
         ),
-        **{name: F.Tensor(shape=(2,), dtype=np.dtype(name)) for name in NUMBERS},
+        **{name: F.Tensor(shape=(2,), dtype=np.dtype(name)) for name in NUMERIC_DTYPES},
         "complex": F.Tensor(shape=(2,), dtype=np.complex64, encoding="bytes"),
         "strings": F.Tensor(shape=(2,), dtype=np.str_),
         "unknown": F.Tensor(shape=(None, 2), dtype=np.int32),
@@ -72,7 +71,7 @@ FEATURES = F.FeaturesDict(
 
 
 def smooth(rng, shape):
-    """An image that is no noise, so that the filters of PNG are used."""
+    """A smooth image, for which PNG uses its filters."""
     ramp = np.add.outer(np.arange(shape[0]) * 9, np.arange(shape[1]) * 5)[..., np.newaxis]
     return (ramp + rng.integers(0, 30, shape)).astype(np.uint8)
 
@@ -105,15 +104,15 @@ def step(rng, index):
 
 def example(index):
     rng = np.random.default_rng(index)
-    numbers = {}
-    for name in NUMBERS:
+    numeric_values = {}
+    for name in NUMERIC_DTYPES:
         dtype = np.dtype(name)
         values = EXTREMES.get(name, rng.integers(0, 2 if name == "bool" else 100, 2))
-        numbers[name] = np.array(values, dtype) if dtype.kind != "f" else rng.normal(size=2)
-        numbers[name] = np.asarray(numbers[name]).astype(dtype)
+        numeric_values[name] = np.array(values, dtype) if dtype.kind != "f" else rng.normal(size=2)
+        numeric_values[name] = np.asarray(numeric_values[name]).astype(dtype)
     return {
         "steps": [step(rng, i) for i in range((4, 0, 1)[index % 3])],
-        **numbers,
+        **numeric_values,
         "complex": (rng.normal(size=2) + 1j).astype(np.complex64),
         "strings": np.array([b"a\0b\0", "\u00e9".encode()], object),
         "unknown": rng.integers(-300, 300, (index, 2), np.int32),
@@ -171,24 +170,24 @@ def records_of(builder, split):
 def main(directory):
     expected, records = {}, {}
     for file_format in ("tfrecord", "array_record", "parquet"):
-        with tempfile.TemporaryDirectory() as place:
-            builder = Golden(data_dir=place, file_format=file_format)
-            in_two = tfds.download.DownloadConfig(num_shards=2)
-            builder.download_and_prepare(download_config=in_two)
+        with tempfile.TemporaryDirectory() as temporary:
+            builder = Golden(data_dir=temporary, file_format=file_format)
+            two_shards = tfds.download.DownloadConfig(num_shards=2)
+            builder.download_and_prepare(download_config=two_shards)
             shutil.copytree(builder.data_dir, directory / file_format)
         builder = tfds.builder_from_directory(directory / file_format)
         for split in ("train", "test"):
-            found = list(records_of(builder, split))
-            if records.setdefault(split, found) != found:
-                raise AssertionError(f"{file_format}: other examples")
-            if file_format != "tfrecord":  # TFDS does not read all fields of others.
+            examples = list(records_of(builder, split))
+            if records.setdefault(split, examples) != examples:
+                raise AssertionError(f"{file_format}: examples differ")
+            if file_format != "tfrecord":  # TFDS does not read all fields of other formats.
                 continue
             skip = {"steps": {"observation": {"jpeg": tfds.decode.SkipDecoding()}}}
             expected[split] = []
             for row in tfds.as_numpy(builder.as_dataset(split, decoders=skip)):
                 steps = list(row["steps"])
-                for one in steps:
-                    one["observation"]["jpeg"] = accurate(one["observation"]["jpeg"])
+                for it in steps:
+                    it["observation"]["jpeg"] = accurate(it["observation"]["jpeg"])
                 expected[split].append(describe({**row, "steps": steps}))
     (directory / "expected.json").write_text(json.dumps(expected, indent=1, sort_keys=True))
 

@@ -1,4 +1,4 @@
-"""The episodes of the golden sidecars: needs NumPy alone."""
+"""The episodes of the golden sidecars; needs only NumPy."""
 
 import pathlib
 
@@ -19,21 +19,21 @@ FORMATS = {
 
 
 def write(folder: pathlib.Path) -> pathlib.Path:
-    """Writes the episodes as `.npz` files: one that ended, and one that was cut."""
+    """Writes the episodes as `.npz` files: one that terminates, and one that is truncated."""
     folder.mkdir()
-    for number, length in enumerate((3, 2)):
+    for index, length in enumerate((3, 2)):
         ends = np.arange(length) == length - 1
         arrays = {
             "observation": np.arange(2 * length + 2, dtype=np.float32).reshape(-1, 2) / 3,
             "action": np.linspace(-1, 1, length, dtype=np.float32)[:, np.newaxis],
             "reward": np.arange(length, dtype=np.float32),
             "discount": np.full(length, 0.5, np.float32),
-            "terminal": ends & (number == 0),
-            "truncated": ends & (number == 1),
+            "terminal": ends & (index == 0),
+            "truncated": ends & (index == 1),
             "note": np.array([f"Ü{row}" for row in range(length)]),
-            "seed": np.array(number),
+            "seed": np.array(index),
             "goal": np.arange(6.0).reshape(2, 3),
             "task": np.array("stapeln ↦"),
         }
-        np.savez_compressed(folder / f"episode_{number}.npz", **arrays)
+        np.savez_compressed(folder / f"episode_{index}.npz", **arrays)
     return folder

@@ -1,4 +1,4 @@
-"""Riegeli files that array_record 0.8.6 wrote are read: all compressions, simple and transposed."""
+"""Riegeli files of array_record 0.8.6 are read: all compressions, simple and transposed."""
 
 import importlib.util
 from pathlib import Path
@@ -19,7 +19,7 @@ with_records = pytest.mark.parametrize(
 )
 
 
-def test_the_golden_files_are_there():
+def test_all_golden_files_exist():
     assert [path.stem for path in FILES] == [
         "brotli",
         "brotli_large_window",
@@ -46,14 +46,14 @@ def test_all_records_are_read(golden):
         records = list(reader.read_records())
     expected = array_records.RECORDS
     assert records[: len(expected)] == expected
-    # Behind them is the index: what is where, a record for each chunk, and where that is, thrice.
+    # The index follows: a summary, a record for each chunk, and three copies of its offset.
     index = records[len(expected) :]
     assert len(index) >= 5
     assert index[-3] == index[-2] == index[-1] != index[-4]
 
 
 @with_records
-def test_records_are_found_by_their_positions(golden):
+def test_seek_reaches_records_by_position(golden):
     with riegeli.RecordReader(golden) as reader:
         positions = []
         for _ in array_records.RECORDS:
@@ -67,7 +67,7 @@ def test_records_are_found_by_their_positions(golden):
 
 
 @pytest.mark.parametrize("name", ["transposed", "transposed_zstd_buckets", "transposed_brotli"])
-def test_one_field_is_read(name):
+def test_a_projection_reads_one_field(name):
     golden = HERE / "array_record_0_8_6" / f"{name}.array_record"
     begin = len(array_records.NOT_PROTOS) + len(array_records.PROTOS)
     with riegeli.RecordReader(golden, field_projection=[[1]]) as reader:
@@ -80,4 +80,4 @@ def test_one_field_is_read(name):
 
 def test_a_file_without_records_is_read():
     with riegeli.RecordReader(HERE / "array_record_0_8_6" / "empty.array_record") as reader:
-        assert len(list(reader.read_records())) == 4  # The index, which says where it is, thrice.
+        assert len(list(reader.read_records())) == 4  # The index, with three copies of its offset.

@@ -1,4 +1,4 @@
-"""Recordings that envlogger 1.2 made are read: values, dtypes, specs, episode boundaries."""
+"""Recordings of envlogger 1.2 are read: values, dtypes, specs, episode boundaries."""
 
 import importlib.util
 import shutil
@@ -17,7 +17,7 @@ episodes = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(episodes)
 
 
-def test_the_golden_recordings_are_there():
+def test_all_golden_recordings_exist():
     names = [path.name for path in DIRECTORIES]
     assert names == ["brotli_6", "transpose_brotli_6", "uncompressed", "zstd_3"]
 
@@ -25,11 +25,11 @@ def test_the_golden_recordings_are_there():
 @pytest.mark.parametrize("golden", DIRECTORIES, ids=lambda path: path.name)
 def test_recordings_of_envlogger_1_2_are_read(golden):
     with envlogger.Reader(golden) as reader:
-        episodes.same_recording(reader, envlogger.StepData)
+        episodes.check_recording(reader, envlogger.StepData)
 
 
 @pytest.mark.parametrize("golden", DIRECTORIES, ids=lambda path: path.name)
-def test_recording_goes_on_where_the_original_stopped(golden, tmp_path):
+def test_recordings_of_envlogger_1_2_can_be_continued(golden, tmp_path):
     directory = shutil.copytree(golden, tmp_path / "copy")
     specs = spec_codec.encode_environment_specs(episodes.Specs())
     metadata = {**episodes.METADATA, "environment_specs": specs}
@@ -38,4 +38,4 @@ def test_recording_goes_on_where_the_original_stopped(golden, tmp_path):
     )
     with envlogger.Reader(directory) as reader:
         assert len(reader.episodes) == 2 * len(episodes.EPISODES)
-        episodes.same_step(reader.steps[0], reader.steps[len(reader.steps) // 2], "step")
+        episodes.check_step(reader.steps[0], reader.steps[len(reader.steps) // 2], "step")

@@ -1,6 +1,6 @@
-"""The golden files are what they were: files of any release stay readable for ever.
+"""The golden files never change: files of any release stay readable.
 
-A file is added to the list when it is made, and is never changed or taken away:
+A new file is added to the list, and is never changed or removed:
 
     sha256sum NEW_FILE >> SHA256SUMS
 """
@@ -13,12 +13,12 @@ HERE = Path(__file__).parent
 
 def test_golden_files_never_change():
     lines = (HERE / "SHA256SUMS").read_text().splitlines()
-    promised = {name: digest for digest, name in (line.split("  ") for line in lines)}
-    there = {
+    expected = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    actual = {
         path.relative_to(HERE).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in HERE.glob("*/**/*")
         if path.suffix in (".riegeli", ".array_record")
         or {"tfds_4_9_10", "policies", "sidecars_1"} & {*path.parts}
         if path.is_file()
     }
-    assert there == promised
+    assert actual == expected

@@ -1,4 +1,4 @@
-"""Exports with version 1 of sidecars come back as they were: it has a protobuf for each episode."""
+"""Exports with version 1 of sidecars, a protobuf for each episode, are read without loss."""
 
 import importlib.util
 import pickle
@@ -18,7 +18,7 @@ spec.loader.exec_module(sidecar_episodes)
 
 
 @pytest.mark.parametrize("format", sidecar_episodes.FORMATS)
-def test_exports_come_back(format, tmp_path):
+def test_exports_with_old_sidecars_are_read_without_loss(format, tmp_path):
     raw = [*rlds.sources.open(sidecar_episodes.write(tmp_path / "raw"))]
     name = sidecar_episodes.FORMATS[format]
     golden, copy = HERE / "sidecars_1" / name, tmp_path / name
@@ -27,10 +27,10 @@ def test_exports_come_back(format, tmp_path):
     assert episodes.format == format
     assert [outline.num_steps for outline in episodes.outlines()] == [4, 3]
     episodes = pickle.loads(pickle.dumps(episodes))
-    for one, two in zip(raw, episodes, strict=True):
-        assert not [*differences(one, two)]
-        assert two.origin == one.origin
-    # What is kept beside them now is the same.
+    for expected, episode in zip(raw, episodes, strict=True):
+        assert not [*differences(expected, episode)]
+        assert episode.origin == expected.origin
+    # Their sidecars of the present version are equal.
     again = rlds.sources.export(episodes, format, tmp_path / "again" / name)
-    for one, two in zip(raw, rlds.sources.open(again.path), strict=True):
-        assert not [*differences(one, two)]
+    for expected, episode in zip(raw, rlds.sources.open(again.path), strict=True):
+        assert not [*differences(expected, episode)]

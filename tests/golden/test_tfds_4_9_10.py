@@ -1,4 +1,4 @@
-"""Datasets that TFDS 4.9.10 wrote are read as TFDS reads them, in every file format."""
+"""Datasets of TFDS 4.9.10 are read with the values of TFDS, in every file format."""
 
 import importlib.util
 import json
@@ -38,18 +38,18 @@ def as_read_by_tfds(example):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_values_are_those_that_tfds_gives(file_format):
+def test_values_equal_those_of_tfds(file_format):
     expected = json.loads((HERE / "tfds_4_9_10" / "expected.json").read_text())
     dataset = tfds_files.open_folder(HERE / "tfds_4_9_10" / file_format)
     assert list(dataset) == ["train", "test"]
     for name, split in dataset.items():
         assert len(split) == len(expected[name])
-        # From the end, because any order must do.
-        found = [values.describe(as_read_by_tfds(split[i - len(split)])) for i in range(len(split))]
-        assert found == expected[name]
+        # Negative indices must work, too.
+        examples = [as_read_by_tfds(split[i - len(split)]) for i in range(len(split))]
+        assert [values.describe(example) for example in examples] == expected[name]
 
 
-def test_what_is_said_about_the_whole():
+def test_metadata_of_the_dataset_is_read():
     dataset = tfds_files.open_folder(HERE / "tfds_4_9_10" / "tfrecord")
     assert (dataset.name, dataset.version, dataset.file_format) == ("golden", "1.2.3", "tfrecord")
     assert dataset.metadata == {"author": "M\u00fcller", "n": [1]}
@@ -60,7 +60,7 @@ def test_what_is_said_about_the_whole():
     assert dataset.features["sound"].sample_rate == 8000
 
 
-def test_reading_some_fields_gives_what_reading_all_does():
+def test_some_fields_have_the_values_of_a_full_read():
     split = tfds_files.open_folder(HERE / "tfds_4_9_10" / "tfrecord")["train"]
     fields = ["steps/observation", "steps/reward", "int64"]
     for index in range(len(split)):
@@ -68,8 +68,8 @@ def test_reading_some_fields_gives_what_reading_all_does():
         assert set(some) == {"steps", "int64"}
         assert set(some["steps"]) == {"observation", "reward"}
         assert set(some["steps"]["observation"]) == set(everything["steps"]["observation"])
-        wanted = {**some, "steps": {n: everything["steps"][n] for n in some["steps"]}}
-        assert values.describe(as_read_by_tfds({**wanted, "int64": everything["int64"]})) == (
+        expected = {**some, "steps": {n: everything["steps"][n] for n in some["steps"]}}
+        assert values.describe(as_read_by_tfds({**expected, "int64": everything["int64"]})) == (
             values.describe(as_read_by_tfds(some))
         )
     with pytest.raises(KeyError, match="no field 'steps/rewards'; there are bool, complex"):

@@ -1,4 +1,4 @@
-"""Digests of values, to be stored: needs only NumPy, and knows no reader."""
+"""Digests of values; needs only NumPy, independently of readers."""
 
 import hashlib
 from itertools import pairwise
@@ -12,7 +12,7 @@ def describe(value):
         return {name: describe(child) for name, child in value.items()}
     if isinstance(value, list):
         return [describe(child) for child in value]
-    if hasattr(value, "row_splits"):  # Of TensorFlow.
+    if hasattr(value, "row_splits"):  # A ragged tensor.
         ends = np.asarray(value.row_splits)
         return [describe(value.values[begin:end]) for begin, end in pairwise(ends)]
     array = np.asarray(value, object if isinstance(value, bytes | str) else None)

@@ -1,8 +1,8 @@
-"""Runs the code of Octo, OpenVLA and openpi beside `rlds.feeds.compat`, or with it.
+"""Compares the code of Octo, OpenVLA and openpi with `rlds.feeds.compat`, or runs it with that.
 
-Usage: compat_with_loaders.py DATA_DIR . Prints what was found to be equal, or to run; see
-`test_compat.py`, and for the data `arm_datasets.py`: it has a folder of RLDS, one of LeRobot, and a
-log of EnvLogger. Of each script all is as published, but for the modules that it imports.
+Usage: compat_with_loaders.py DATA_DIR . Prints the checks that passed; see `test_compat.py`, and
+for the data `arm_datasets.py`: a folder of RLDS, one of LeRobot, and a log of EnvLogger. Scripts
+run as published, except for some imports.
 """
 
 import functools
@@ -27,12 +27,12 @@ SIZE = (8, 9)
 NAMES = {form: fields[0] for form, fields in arm_datasets.FIELDS.items()}
 
 
-def described(form, directory):
-    """The arguments of OpenVLA and Octo for a dataset; recordings get an instruction."""
-    given = arm_datasets.loader_kwargs(form, directory)
+def loader_kwargs(form, directory):
+    """Returns the arguments of OpenVLA and Octo for a dataset; logs get an instruction."""
+    kwargs = arm_datasets.loader_kwargs(form, directory)
     if form == "log":
-        given |= {"standardize_fn": with_instruction, "language_key": "language_instruction"}
-    return given
+        kwargs |= {"standardize_fn": with_instruction, "language_key": "language_instruction"}
+    return kwargs
 
 
 def with_instruction(trajectory):
@@ -46,16 +46,16 @@ def module_of(name, **content):
     return module
 
 
-def joined(episodes):
-    """The rows of all episodes, the shortest first."""
+def all_rows(episodes):
+    """Returns the rows of all episodes, the shortest episode first."""
     columns = [dict(named_leaves(episode)) for episode in episodes]
     columns.sort(key=lambda leaves: len(leaves["action"]))
     return {path: np.concatenate([each[path] for each in columns]) for path in columns[0]}
 
 
-def check_equal(ours, theirs, but=()):
+def check_equal(ours, theirs, excluded=()):
     assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
-    for path in ours.keys() - set(but):
+    for path in ours.keys() - set(excluded):
         assert ours[path].dtype == theirs[path].dtype, path
         if ours[path].dtype.kind == "f":
             np.testing.assert_allclose(ours[path], theirs[path], rtol=1e-5, atol=1e-6, err_msg=path)
@@ -66,12 +66,12 @@ def check_equal(ours, theirs, but=()):
 def check_statistics(ours, theirs):
     ours, theirs = dict(named_leaves(ours)), dict(named_leaves(theirs))
     assert ours.keys() == theirs.keys()
-    for path in ours.keys() - {"num_trajectories"}:  # Theirs may count empty ones.
+    for path in ours.keys() - {"num_trajectories"}:  # The loaders may count empty ones.
         np.testing.assert_allclose(ours[path], theirs[path], rtol=1e-6, atol=1e-7, err_msg=path)
 
 
 def with_constants(trajectory):
-    """Octo's own function for Bridge; then an action and a state that never change."""
+    """Applies Octo's function for Bridge, and adds a constant action and state."""
     import tensorflow as tf
     from octo.data.oxe.oxe_standardization_transforms import bridge_dataset_transform
 
@@ -84,7 +84,7 @@ def with_constants(trajectory):
 
 
 def run_octo(directory):
-    """Octo's own function for Bridge, which calls TensorFlow, in both; and constants."""
+    """Compares samples of Bridge with Octo's own function, and with constant elements."""
     from octo.data.dataset import make_single_dataset
     from octo.data.oxe.oxe_standardization_transforms import bridge_dataset_transform
     from octo.data.utils.data_utils import NormalizationType
@@ -99,21 +99,21 @@ def run_octo(directory):
         "proprio_obs_key": "proprio",
         "standardize_fn": ModuleSpec.create(bridge_dataset_transform),
     }
-    given = {
+    options = {
         "traj_transform_kwargs": {"window_size": 2, "action_horizon": 3},
         "frame_transform_kwargs": {"resize_size": SIZE},
     }
     bounds = {"action_proprio_normalization_type": NormalizationType.BOUNDS}
     bounds["standardize_fn"] = ModuleSpec.create(with_constants)
-    for more in ({}, bounds):
-        theirs = make_single_dataset({**dataset, **more}, train=True, **given)
-        ours = octo.make_single_dataset({**dataset, **more}, train=True, **given)
-        check_equal(joined(ours.iterator()), joined(theirs.iterator()))
+    for changes in ({}, bounds):
+        theirs = make_single_dataset({**dataset, **changes}, train=True, **options)
+        ours = octo.make_single_dataset({**dataset, **changes}, train=True, **options)
+        check_equal(all_rows(ours.iterator()), all_rows(theirs.iterator()))
         check_statistics(ours.dataset_statistics, theirs.dataset_statistics)
 
 
 def make_empty(*packages):
-    """Packages without what their own `__init__` imports: models, and the loaders."""
+    """Replaces packages by empty ones, without the imports of models and loaders."""
     root = importlib.util.find_spec("prismatic").submodule_search_locations[0]
     for package in packages:
         empty = sys.modules[package] = types.ModuleType(package)
@@ -123,49 +123,49 @@ def make_empty(*packages):
 
 
 def run_openvla(directory):
-    """The samples of Bridge by OpenVLA, and by `rlds.robotics` without its functions."""
+    """Compares samples of Bridge of OpenVLA with those of `rlds.robotics`."""
     make_empty("prismatic", "prismatic.vla", "prismatic.vla.datasets")
     import tensorflow as tf
     from prismatic.vla.datasets.rlds import dataset as loader
     from prismatic.vla.datasets.rlds.oxe.materialize import make_oxe_dataset_kwargs
 
-    given = make_oxe_dataset_kwargs("bridge_orig", directory, load_proprio=False)
-    given |= {"shuffle": False, "action_proprio_normalization_type": "bounds_q99"}
-    # As its `make_single_dataset`, which fails for an episode of which nothing is left.
-    theirs, statistics = loader.make_dataset_from_rlds(**given, train=True)
+    kwargs = make_oxe_dataset_kwargs("bridge_orig", directory, load_proprio=False)
+    kwargs |= {"shuffle": False, "action_proprio_normalization_type": "bounds_q99"}
+    # The code of its `make_single_dataset`, which fails if an episode becomes empty.
+    theirs, statistics = loader.make_dataset_from_rlds(**kwargs, train=True)
     theirs = theirs.filter(lambda trajectory: tf.shape(trajectory["action"])[0] > 0)
     theirs = loader.apply_trajectory_transforms(
         theirs, train=True, goal_relabeling_strategy="uniform"
     )
     theirs = loader.apply_frame_transforms(theirs, train=True, resize_size=SIZE)
-    openvla.loading.keep_labelled = lambda samples, is_needed: samples  # There is no text here.
+    openvla.loading.keep_labelled = lambda samples, is_needed: samples  # There are no texts.
     ours = openvla.EpisodicRLDSDataset(directory, "bridge_orig", dict, SIZE)
     goals = ("task/timestep", "task/image_primary")
-    check_equal(joined(ours.dataset.iterator()), joined(theirs.as_numpy_iterator()), goals)
+    check_equal(all_rows(ours.dataset.iterator()), all_rows(theirs.as_numpy_iterator()), goals)
     check_statistics(ours.dataset_statistics["bridge_orig"], statistics)
 
 
 def run_octo_script(directory):
-    """Octo's example for PyTorch, which trains on a mixture of Open X in a bucket."""
+    """Runs Octo's example for PyTorch, which trains on a mixture of Open X in a bucket."""
     from octo.data import dataset
 
     script = pathlib.Path(dataset.__file__).parents[2] / "examples" / "06_pytorch_oxe_dataloader.py"
     for form in NAMES:
         batches = []
 
-        def few(numbered, batches=batches):
-            batches += itertools.islice(numbered, 2)
+        def few(batch_stream, batches=batches):
+            batches += itertools.islice(batch_stream, 2)
             return []
 
-        def given(mix, path, *, load_camera_views, form=form):
-            return [described(form, directory)], [1.0]
+        def make_kwargs(mix, path, *, load_camera_views, form=form):
+            return [loader_kwargs(form, directory)], [1.0]
 
-        replaced = {
+        modules = {
             "octo.data.dataset": octo,
-            "octo.data.oxe": module_of("oxe", make_oxe_dataset_kwargs_and_weights=given),
+            "octo.data.oxe": module_of("oxe", make_oxe_dataset_kwargs_and_weights=make_kwargs),
             "tqdm": module_of("tqdm", tqdm=few),
         }
-        with mock.patch.dict(sys.modules, replaced):
+        with mock.patch.dict(sys.modules, modules):
             runpy.run_path(str(script))
         for _, batch in batches:
             assert batch["observation"]["image_primary"].shape == (16, 2, 256, 256, 3), form
@@ -173,12 +173,12 @@ def run_octo_script(directory):
 
 
 def run_openpi(directory):
-    """openpi's `create_rlds_data_loader`, without its models and their transforms."""
+    """Runs openpi's `create_rlds_data_loader`, without its models and their transforms."""
     models = [f"openpi.{name}" for name in ("models", "models.model", "models.tokenizer")]
-    parts = ["lerobot", "common", "datasets", "lerobot_dataset"]
-    absent = [".".join(parts[:count]) for count in range(1, 5)]
-    absent += [*models, "openpi.shared.array_typing", "openpi.training.config"]
-    sys.modules |= {name: mock.MagicMock() for name in ("flax", *absent)}
+    names = ["lerobot", "common", "datasets", "lerobot_dataset"]
+    missing_modules = [".".join(names[:count]) for count in range(1, 5)]
+    missing_modules += [*models, "openpi.shared.array_typing", "openpi.training.config"]
+    sys.modules |= {name: mock.MagicMock() for name in ("flax", *missing_modules)}
     sys.modules["flax.traverse_util"] = sys.modules["flax"].traverse_util = module_of(
         "traverse_util",
         flatten_dict=lambda tree, sep: dict(named_leaves(tree)),
@@ -207,7 +207,7 @@ def run_openpi(directory):
     from openpi.training import data_loader
 
     nothing = types.SimpleNamespace(inputs=[])
-    numbers = types.SimpleNamespace(inputs=[lambda row: {"actions": row["actions"]}])
+    actions_only = types.SimpleNamespace(inputs=[lambda row: {"actions": row["actions"]}])
     for form, name in NAMES.items():
         version = "1.0.0" if form == "rlds" else ""
         config = types.SimpleNamespace(
@@ -217,7 +217,7 @@ def run_openpi(directory):
             repo_id="droid",
             repack_transforms=nothing,
             data_transforms=nothing,
-            model_transforms=numbers,
+            model_transforms=actions_only,
             use_quantile_norm=False,
         )
         loader = data_loader.create_rlds_data_loader(
@@ -227,8 +227,8 @@ def run_openpi(directory):
         assert [batch.shape[:2] for batch in batches] == [(6, 4)] * 3, form
 
 
-def run_script(directory):
-    """OpenVLA's `get_vla_dataset_and_collator`, with one import that is another."""
+def run_openvla_script(directory):
+    """Runs OpenVLA's `get_vla_dataset_and_collator`, with one import replaced."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -238,14 +238,14 @@ def run_script(directory):
     vision = types.ModuleType("prismatic.models.backbones.vision")
     vision.ImageTransform = object
     sys.modules[vision.__name__] = vision
-    given = {name: described(form, directory) for form, name in NAMES.items()}
-    dataset = functools.partial(openvla.RLDSDataset, dataset_kwargs=given)
+    dataset_kwargs = {name: loader_kwargs(form, directory) for form, name in NAMES.items()}
+    dataset = functools.partial(openvla.RLDSDataset, dataset_kwargs=dataset_kwargs)
     ours = {name: getattr(openvla, name) for name in openvla.__all__}
     sys.modules["prismatic.vla.datasets"] = module_of("ours", **ours | {"RLDSDataset": dataset})
     from prismatic.models.backbones.llm.prompting import PurePromptBuilder
     from prismatic.vla.materialize import get_vla_dataset_and_collator
 
-    names = ["<unk>", "<pad>", "<s>", "</s>", *(f"t{number}" for number in range(400))]
+    names = ["<unk>", "<pad>", "<s>", "</s>", *(f"t{token}" for token in range(400))]
     words = models.WordLevel({name: n for n, name in enumerate(names)}, unk_token="<unk>")
     tokenizer = Tokenizer(words)
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -273,7 +273,7 @@ def main(directory):
         run_octo: ["octo"],
         run_octo_script: ["octo", "torch"],
         run_openvla: ["prismatic"],
-        run_script: ["prismatic", "torch", "transformers"],
+        run_openvla_script: ["prismatic", "torch", "transformers"],
         run_openpi: ["openpi", "torch"],
     }
     for run, packages in needed.items():

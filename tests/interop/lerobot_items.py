@@ -1,4 +1,4 @@
-"""Writes the items of LeRobot datasets, as `lerobot` makes them; see `test_compat.py`.
+"""Writes the items of LeRobot datasets, as `lerobot` reads them; see `test_compat.py`.
 
 Usage: lerobot_items.py DATASET CASES OUT , where CASES is JSON: arguments of `LeRobotDataset`.
 """
@@ -21,8 +21,8 @@ def main(path, cases, out):
     for case in json.loads(cases):
         dataset = LeRobotDataset("me/set", root=path, video_backend="pyav", **case)
         items = [
-            {key: plain(value) for key, value in dataset[number].items()}
-            for number in range(len(dataset))
+            {key: plain(value) for key, value in dataset[index].items()}
+            for index in range(len(dataset))
         ]
         meta = {
             "num_episodes": dataset.num_episodes,

@@ -1,8 +1,8 @@
-"""Reads, with the published envlogger, a recording that this project made of `episodes.py`.
+"""Reads with the published envlogger a recording of `episodes.py` by this project.
 
     python read_with_envlogger.py DIRECTORY
 
-Ends with an error unless all is as recorded.
+Fails if anything differs from the recorded episodes.
 """
 
 import pathlib
@@ -15,5 +15,5 @@ import episodes
 
 if __name__ == "__main__":
     with envlogger.Reader(sys.argv[1]) as reader:
-        episodes.same_recording(reader, envlogger.StepData)
+        episodes.check_recording(reader, envlogger.StepData)
         print(f"{len(reader.steps)} steps of {len(reader.episodes)} episodes as recorded")

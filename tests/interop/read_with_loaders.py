@@ -1,7 +1,7 @@
 """Reads datasets with dlimp, Octo and OpenVLA, as they are published; run by `test_loaders.py`.
 
-Usage: read_with_loaders.py DATA_DIR NAME... . Prints, for each dataset and each loader that is
-installed, what it makes of the episodes and which statistics it computes, as a line of JSON.
+Usage: read_with_loaders.py DATA_DIR NAME... . Prints, for each dataset and each installed loader,
+its episodes and its statistics, as a line of JSON.
 """
 
 import base64
@@ -31,7 +31,7 @@ def read_with_octo(name, data_dir):
 
 
 def read_with_openvla(name, data_dir):
-    # The packages around the loader load the models, with PyTorch; only they are left out.
+    # The packages of the loader import models and PyTorch; only these imports are skipped.
     for package in ("prismatic", "prismatic.vla", "prismatic.vla.datasets"):
         root = importlib.util.find_spec("prismatic").submodule_search_locations[0]
         empty = types.ModuleType(package)
@@ -57,7 +57,7 @@ def _read(make_single_dataset, options, name, data_dir):
         train=True,
         frame_transform_kwargs={"resize_size": (8, 8)},
     )
-    if isinstance(dataset, tuple):  # OpenVLA's.
+    if isinstance(dataset, tuple):  # From OpenVLA.
         dataset, _, statistics = dataset
     else:
         statistics = dataset.dataset_statistics
@@ -65,7 +65,7 @@ def _read(make_single_dataset, options, name, data_dir):
 
 
 def to_plain(value):
-    """As JSON: arrays as lists, with their dtype."""
+    """Converts a value to JSON: arrays become lists with a dtype."""
     if isinstance(value, dict):
         return {key: to_plain(item) for key, item in value.items()}
     array = np.asarray(value)
@@ -87,7 +87,7 @@ def main(data_dir, *names):
                 episodes, statistics = LOADERS[loader](name, data_dir)
                 result["episodes"] = [to_plain(episode) for episode in episodes]
                 result["statistics"] = None if statistics is None else to_plain(statistics)
-            except Exception as error:  # What a dataset is not readable with.
+            except Exception as error:  # The loader cannot read the dataset.
                 result["error"] = f"{type(error).__name__}: {error}"
             print(json.dumps(result), flush=True)
 

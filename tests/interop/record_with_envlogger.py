@@ -1,4 +1,4 @@
-"""Records, with the published envlogger, episodes whose numbers tell what they are.
+"""Records with the published envlogger episodes whose values identify them.
 
 python record_with_envlogger.py DIRECTORY
 """

@@ -2,9 +2,9 @@
 
     python riegeli_with_envlogger.py JOBS
 
-JOBS is a JSON file, a list of jobs. One with `records`, in hexadecimal, writes them as the steps of
-a dataset in `directory` with the writer options `options`. One without reads the steps of such a
-dataset. The result takes the place of JOBS: what each job read, or how it failed.
+JOBS is a JSON file, a list of jobs. A job with `records`, in hexadecimal, writes them as the steps
+of a dataset in `directory` with the writer options `options`. Other jobs read the steps of such a
+dataset. The results overwrite JOBS: the steps or the error of each job.
 """
 
 import json

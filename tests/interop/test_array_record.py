@@ -1,4 +1,4 @@
-"""Riegeli files go both ways between this project and array_record, which has Google's C++.
+"""Riegeli files are exchanged with array_record, which has Google's C++.
 
 An array_record file is a Riegeli file with an index at its end. Run with `-s` to see the counts.
 """
@@ -39,33 +39,33 @@ def write_with_array_record(path, options, records):
     writer.close()
 
 
-def number(field, value):
+def varint_field(field, value):
     return tag(field, 0) + varint(value)
 
 
 def add_index(path, records, positions):
-    """Appends what array_record looks for at the end: where what is, and where that is."""
+    """Appends the index of array_record: the offsets of chunks, and the offset of the index."""
     chunks = {}
     for record, position in zip(records, positions, strict=True):
         size, count = chunks.get(position.chunk_begin, (0, 0))
         chunks[position.chunk_begin] = (size + len(record), count + 1)
-    about = number(1, 1) + number(2, len(chunks)) + number(3, len(records))
-    index = [tag(1, 2) + varint(len(about)) + about]
+    summary = varint_field(1, 1) + varint_field(2, len(chunks)) + varint_field(3, len(records))
+    index = [tag(1, 2) + varint(len(summary)) + summary]
     for begin, (size, count) in chunks.items():
-        index.append(number(1, begin) + number(2, size) + number(3, count))
-    pointer = number(1, append(path, index)) + number(2, 0x71930E704FDAE05E)
+        index.append(varint_field(1, begin) + varint_field(2, size) + varint_field(3, count))
+    pointer = varint_field(1, append(path, index)) + varint_field(2, 0x71930E704FDAE05E)
     append(path, [pointer] * 3)
 
 
 def append(path, records):
-    """Appends one chunk, padded to whole blocks; returns where it begins."""
+    """Appends one chunk, padded to whole blocks; returns its offset."""
     options = "uncompressed,chunk_size:1G,final_padding"
     with riegeli.RecordWriter(path.open("ab"), options=options) as writer:
         writer.write_records(records)
         return writer.last_pos.chunk_begin
 
 
-def test_we_read_what_it_writes(tmp_path):
+def test_files_of_array_record_are_read(tmp_path):
     path = tmp_path / "file"
     for seed in seeds():
         rng = random.Random(seed)
@@ -73,18 +73,18 @@ def test_we_read_what_it_writes(tmp_path):
         options, _, _ = array_record_options(rng)
         write_with_array_record(path, options, expected)
         with riegeli.RecordReader(path) as reader:
-            got = [reader.read_record() for _ in expected]
+            actual = [reader.read_record() for _ in expected]
             index = list(reader.read_records())
-        assert got == expected, f"seed {seed}, {options}"
+        assert actual == expected, f"seed {seed}, {options}"
         assert len(index) >= 4, f"seed {seed}, {options}"
 
 
-def test_array_record_reads_what_we_write(tmp_path):
+def test_array_record_reads_written_files(tmp_path):
     path = tmp_path / "file"
     for seed in seeds():
         rng = random.Random(seed)
         expected = records(rng)
-        # It wants as many records in all chunks but the last.
+        # It requires equal numbers of records in all chunks except the last one.
         group_size = rng.choice([1, 10, rng.randint(1, 200), 10_000])
         options = riegeli_options(rng, newest=True, chunk_size="chunk_size:1G")
         metadata = rng.choice([None, b"", rng.randbytes(50)])
@@ -100,10 +100,10 @@ def test_array_record_reads_what_we_write(tmp_path):
             reader = array_record.ArrayRecordReader(str(path), reading)
             assert reader.num_records() == len(expected), f"seed {seed}, {options}"
             if reading:
-                got = [reader.read() for _ in expected]
+                actual = [reader.read() for _ in expected]
             else:
-                got = list(reader.read_all()) if expected else []
-            assert got == expected, f"seed {seed}, {options}"
+                actual = list(reader.read_all()) if expected else []
+            assert actual == expected, f"seed {seed}, {options}"
             reader.close()
 
 
@@ -114,8 +114,8 @@ def chunks_of_records(file):
             yield chunk
 
 
-def unpacked(chunk):
-    """The decompressed content of a chunk, and the sizes of its compressed buckets."""
+def decompressed(chunk):
+    """The decompressed content of a chunk, without the sizes of compressed buckets."""
     data = bytes(chunk.data)
     position = 1
 
@@ -128,7 +128,7 @@ def unpacked(chunk):
     first = unpack(size)
     if chunk.chunk_type == ChunkType.SIMPLE:
         return first, unpack(len(data) - position)
-    # The header of a transposed chunk has the sizes of the buckets as they are stored.
+    # The header of a transposed chunk has the sizes of compressed buckets.
     num_buckets, end = read_varint(first, 0)
     num_buffers, end = read_varint(first, end)
     buckets = []
@@ -138,35 +138,35 @@ def unpacked(chunk):
     return num_buffers, first[end:], buckets, unpack(len(data) - position)
 
 
-def test_we_write_the_same_bytes(tmp_path):
-    """With the same options: always before compression, and after it if the libraries agree."""
+def test_written_chunks_equal_those_of_array_record(tmp_path):
+    """Compares content, and without compression also bytes; counts equal files."""
     path = tmp_path / "file"
     same, total = Counter(), Counter()
     for seed in seeds():
         rng = random.Random(seed)
         content = records(rng) or [b""]
-        theirs, ours, group_size = array_record_options(rng)
-        if brotli_window(ours) > 24:
+        their_options, own_options, group_size = array_record_options(rng)
+        if brotli_window(own_options) > 24:
             continue  # Cannot be written here.
-        write_with_array_record(path, theirs, content)
+        write_with_array_record(path, their_options, content)
         file = io.BytesIO()
-        with riegeli.RecordWriter(file, owns_dest=False, options=ours) as writer:
+        with riegeli.RecordWriter(file, owns_dest=False, options=own_options) as writer:
             for begin in range(0, len(content), group_size):
                 writer.write_records(content[begin : begin + group_size])
                 writer.flush()
         is_same = path.read_bytes().startswith(file.getvalue())
-        kind = kind_of(ours)
+        kind = kind_of(own_options)
         total[kind] += 1
         same[kind] += is_same
         if "uncompressed" in kind:
-            assert is_same, f"seed {seed}, {theirs}"
+            assert is_same, f"seed {seed}, {their_options}"
         with path.open("rb") as original:
             for their, our in zip(chunks_of_records(original), chunks_of_records(file)):
-                assert unpacked(our) == unpacked(their), f"seed {seed}, {theirs}"
+                assert decompressed(our) == decompressed(their), f"seed {seed}, {their_options}"
     print("\n".join(f"{kind}: {same[kind]} of {total[kind]} the same" for kind in sorted(total)))
 
 
-def test_the_golden_files_can_be_made_again(tmp_path, monkeypatch):
+def test_makers_reproduce_the_golden_files(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(GOLDEN)
     spec = importlib.util.spec_from_file_location("maker", GOLDEN / "make_array_record.py")
     maker = importlib.util.module_from_spec(spec)

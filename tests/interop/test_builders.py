@@ -1,6 +1,6 @@
-"""Logs of the published envlogger 1.2 become datasets.
+"""Conversion of logs of the published envlogger 1.2.
 
-Runs where the environment variable ENVLOGGER_PYTHON names a Python that has `envlogger==1.2`.
+Runs if the environment variable ENVLOGGER_PYTHON names a Python with `envlogger==1.2`.
 """
 
 import os
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 
-def test_logs_become_datasets(tmp_path):
+def test_logs_of_envlogger_1_2_become_datasets(tmp_path):
     logs = tmp_path / "logs"
     logs.mkdir()
     script = Path(__file__).parent / "record_with_envlogger.py"

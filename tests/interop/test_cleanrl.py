@@ -1,7 +1,7 @@
 """Scripts of CleanRL record while they train.
 
-Runs where CLEANRL names a folder with its repository, and CLEANRL_PYTHON a Python that has what it
-needs.
+Runs if CLEANRL names a folder with its repository, and CLEANRL_PYTHON a Python with its
+requirements.
 """
 
 import os
@@ -30,7 +30,7 @@ pytestmark = [
         ),
     ],
 )
-def test_logs_have_what_the_environments_returned(tmp_path, script, options):
+def test_logs_hold_the_values_of_the_environments(tmp_path, script, options):
     command = [HERE / "train_with_cleanrl.py", Path(CLEANRL) / "cleanrl" / f"{script}.py", tmp_path]
     result = subprocess.run(
         [PYTHON, *command, *options, "--no-cuda"],

@@ -1,6 +1,6 @@
-"""The code of Octo, OpenVLA, openpi and LeRobot beside `rlds.feeds.compat`, and with it.
+"""`rlds.feeds.compat` compared with Octo, OpenVLA, openpi and LeRobot, and used by their code.
 
-Runs where LOADERS_PYTHON and ROBOTICS_PYTHON name a Python that has some of them.
+Runs if LOADERS_PYTHON and ROBOTICS_PYTHON name a Python with some of them.
 """
 
 import json
@@ -48,10 +48,10 @@ def test_octo_openvla_and_openpi_read_the_same_batches(tmp_path):
 
 
 @pytest.mark.skipif(not ROBOTICS, reason="ROBOTICS_PYTHON names no Python with LeRobot")
-def test_items_are_those_of_lerobot(tmp_path):
+def test_items_equal_those_of_lerobot(tmp_path):
     pytest.importorskip("torch")
     path = raw_lerobot.write_v3(tmp_path / "set", codecs={raw_lerobot.TOP: "h264"})
-    around = {
+    windows = {
         "action": [0, 0.1, 0.2],
         raw_lerobot.STATE: [-0.1, 0],
         raw_lerobot.TOP: [-0.1, 0],
@@ -59,7 +59,7 @@ def test_items_are_those_of_lerobot(tmp_path):
     }
     cases = [
         {},
-        {"delta_timestamps": around},
+        {"delta_timestamps": windows},
         {"delta_timestamps": {raw_lerobot.TOP: [0]}, "episodes": [0, 2]},
         {"return_uint8": True},
     ]
@@ -84,10 +84,10 @@ def test_items_are_those_of_lerobot(tmp_path):
 
 def test_lerobot_trains_with_one_import_changed(tmp_path):
     """In its own environment, with the releases of NumPy, PyAV and pyarrow that it asks for."""
-    needed = "import accelerate, lerobot, rlds.feeds"
+    imports = "import accelerate, lerobot, rlds.feeds"
     environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
-    if not ROBOTICS or subprocess.run([ROBOTICS, "-c", needed], env=environment).returncode:
-        pytest.skip("ROBOTICS_PYTHON names no Python with lerobot[training] and what this needs")
+    if not ROBOTICS or subprocess.run([ROBOTICS, "-c", imports], env=environment).returncode:
+        pytest.skip("ROBOTICS_PYTHON names no Python with lerobot[training] and these imports")
     result = subprocess.run(
         [ROBOTICS, HERE / "train_with_lerobot.py", tmp_path],
         env=environment,
@@ -105,7 +105,8 @@ def check_value(key, ours, theirs):
         return
     dtype, values = theirs
     assert (str(ours.dtype), tuple(ours.shape)) == (dtype, values.shape), key
-    far = 0
+    atol = 0
     if key == raw_lerobot.TOP:  # Decoded by another release of FFmpeg.
-        far = 5 if dtype == "torch.uint8" else 0.02
-    np.testing.assert_allclose(ours.numpy().astype(float), values, atol=far, rtol=1e-6, err_msg=key)
+        atol = 5 if dtype == "torch.uint8" else 0.02
+    actual = ours.numpy().astype(float)
+    np.testing.assert_allclose(actual, values, atol=atol, rtol=1e-6, err_msg=key)

@@ -1,6 +1,6 @@
-"""Recordings go both ways between this project and the published envlogger 1.2.
+"""Recordings are exchanged with the published envlogger 1.2.
 
-Runs where the environment variable ENVLOGGER_PYTHON names a Python that has `envlogger==1.2`.
+Runs if the environment variable ENVLOGGER_PYTHON names a Python with `envlogger==1.2`.
 """
 
 import importlib.util
@@ -50,7 +50,7 @@ def run(*command):
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("episodes_per_file", [0, 1, 3, 100])
-def test_the_original_reads_what_we_write(options, episodes_per_file, tmp_path):
+def test_envlogger_1_2_reads_recordings(options, episodes_per_file, tmp_path):
     specs = spec_codec.encode_environment_specs(episodes.Specs())
     writer = envlogger.RiegeliBackendWriter(
         data_directory=tmp_path,
@@ -60,15 +60,15 @@ def test_the_original_reads_what_we_write(options, episodes_per_file, tmp_path):
     )
     episodes.record(writer, envlogger.StepData)
     with envlogger.Reader(tmp_path) as reader:
-        episodes.same_recording(reader, envlogger.StepData)
-    ended = run(HERE / "read_with_envlogger.py", tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "20 steps of 5 episodes as recorded\n"
+        episodes.check_recording(reader, envlogger.StepData)
+    process = run(HERE / "read_with_envlogger.py", tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "20 steps of 5 episodes as recorded\n"
 
 
-def test_the_golden_files_can_be_made_again(tmp_path):
-    ended = run(GOLDEN / "make_envlogger.py", tmp_path)
-    assert ended.returncode == 0, ended.stderr
+def test_makers_reproduce_the_golden_files(tmp_path):
+    process = run(GOLDEN / "make_envlogger.py", tmp_path)
+    assert process.returncode == 0, process.stderr
     golden = GOLDEN / "envlogger_1_2"
     for path in sorted(golden.rglob("*.riegeli")):
         target = tmp_path / path.relative_to(golden)

@@ -1,6 +1,6 @@
-"""The published envlogger 1.2 opens what `recover` made of recordings that were killed.
+"""The published envlogger 1.2 opens killed recordings after `recover`.
 
-Runs where the environment variable ENVLOGGER_PYTHON names a Python that has `envlogger==1.2`.
+Runs if the environment variable ENVLOGGER_PYTHON names a Python with `envlogger==1.2`.
 """
 
 import json
@@ -35,11 +35,11 @@ with envlogger.Reader(sys.argv[1]) as reader:
 """
 
 
-def read_with_the_original(directory):
+def read_with_envlogger_1_2(directory):
     command = [PEER, "-I", "-c", READ, str(directory), os.path.dirname(killing.__file__)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={})
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env={})
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
 def read(directory):
@@ -53,7 +53,7 @@ def read(directory):
 @pytest.mark.parametrize("python", [sys.executable, PEER])
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_original_reads_what_was_recovered(tmp_path, python, in_place, seed):
+def test_envlogger_1_2_reads_recovered_recordings(tmp_path, python, in_place, seed):
     rng = random.Random(seed)
     is_original = python != sys.executable
     plan = killing.random_original_plan(rng) if is_original else killing.random_plan(rng)
@@ -63,7 +63,7 @@ def test_the_original_reads_what_was_recovered(tmp_path, python, in_place, seed)
     processes = killing.kill(plans, recording, 2.0, python)
     outcome = killing.check(processes, recording, tmp_path / "recovered")
     assert outcome.wrong == []
-    # The original keeps a whole chunk in memory, which on a slow machine is all that it recorded.
+    # envlogger 1.2 keeps a whole chunk in memory, which on a slow machine holds all steps.
     has_chunks = any(path.stat().st_size > 64 for path in recording.rglob("steps.riegeli"))
     assert outcome.recovered > 0 or (is_original and not has_chunks)
     recovered = tmp_path / "recovered"
@@ -72,16 +72,16 @@ def test_the_original_reads_what_was_recovered(tmp_path, python, in_place, seed)
         envlogger.recover(recording, in_place=True)
     episodes = read(recovered)
     assert sum(episodes[1]) == outcome.recovered
-    assert read_with_the_original(recovered) == episodes
+    assert read_with_envlogger_1_2(recovered) == episodes
 
 
 def was_killed_between_index_and_offsets(directory):
-    """Episodes without steps are there, which the original cannot count; readers here skip them."""
+    """Whether episodes have no steps: envlogger 1.2 miscounts them, readers here skip them."""
     shards = load_shards(epath.Path(directory))
     return any(len(shard.all_rows) > len(shard.episode_starts) for shard in shards)
 
 
-def test_the_original_reads_what_was_killed_here_without_recovery(tmp_path):
+def test_envlogger_1_2_reads_killed_recordings_without_recovery(tmp_path):
     plan = killing.Plan(backend={"flush_interval": 0.2, "max_episodes_per_file": 500})
     processes = killing.kill([plan], tmp_path, 1.5)
     assert processes[0].steps
@@ -90,4 +90,4 @@ def test_the_original_reads_what_was_killed_here_without_recovery(tmp_path):
     if was_killed_between_index_and_offsets(tmp_path):
         envlogger.recover(tmp_path, in_place=True)
         episodes = read(tmp_path)
-    assert read_with_the_original(tmp_path) == episodes
+    assert read_with_envlogger_1_2(tmp_path) == episodes

@@ -1,7 +1,7 @@
-"""Patterns are what the published rlds and reverb make of them, in random cases.
+"""Random patterns have the outputs of the published rlds and reverb.
 
-Runs where the environment variable RLDS_PEER_PYTHON names a Python that has rlds 0.1.8, dm-reverb
-0.14 and TensorFlow 2.15.
+Runs if the environment variable RLDS_PEER_PYTHON names a Python with rlds 0.1.8, dm-reverb 0.14 and
+TensorFlow 2.15.
 """
 
 import json
@@ -28,18 +28,18 @@ pytestmark = [
 
 
 def ask(cases: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """The answers of the original package to the cases."""
+    """Returns the answers of the published packages to the cases."""
     questions, answers = folder / "cases.json", folder / "answers.json"
     questions.write_text(json.dumps({"cases": cases}), encoding="utf-8")
     maker = GOLDEN / "make_pattern_golden.py"
-    # Where PYTHONPATH names this project, its own rlds would answer.
+    # With PYTHONPATH, the rlds of this project could answer.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([PEER, maker, questions, answers], check=True, capture_output=True, env=env)
-    answered = json.loads(answers.read_text(encoding="utf-8"))["cases"]
-    return [case["upstream"] for case in answered]
+    answered_cases = json.loads(answers.read_text(encoding="utf-8"))["cases"]
+    return [case["upstream"] for case in answered_cases]
 
 
-def test_the_golden_file_is_what_the_original_answers(tmp_path):
+def test_the_golden_file_has_the_answers_of_reverb(tmp_path):
     golden = json.loads((GOLDEN / "pattern_golden.json").read_text(encoding="utf-8"))["cases"]
     for case, answer in zip(golden, ask(golden, tmp_path)):
         assert answer == case["upstream"], case["id"]

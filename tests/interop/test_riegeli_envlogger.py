@@ -1,6 +1,6 @@
-"""Riegeli files go both ways between this project and envlogger 1.2, which has Google's C++.
+"""Riegeli files are exchanged with envlogger 1.2, which has Google's C++.
 
-Runs where the environment variable ENVLOGGER_PYTHON names a Python that has `envlogger==1.2`. Run
+Runs if the environment variable ENVLOGGER_PYTHON names a Python with `envlogger==1.2`. Run
 with `-s` to see the counts.
 """
 
@@ -33,8 +33,8 @@ pytestmark = [
 def run_jobs(path, jobs):
     path.write_text(json.dumps(jobs))
     command = [PEER, HERE / "riegeli_with_envlogger.py", path]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={})
-    assert ended.returncode == 0, ended.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env={})
+    assert process.returncode == 0, process.stderr
     return json.loads(path.read_text())
 
 
@@ -52,7 +52,7 @@ def array(values):
 
 
 def write_dataset(directory, options, steps, compressions):
-    """A dataset of one episode with these steps, whatever they are."""
+    """Writes a dataset of one episode with any steps."""
     shard = directory / "20240101T000000000000"
     shard.mkdir(parents=True)
     list(write_file(directory / "metadata.riegeli", options, [b""]))
@@ -64,7 +64,7 @@ def write_dataset(directory, options, steps, compressions):
 
 
 def random_value(rng, depth=3):
-    """Something that a step can hold, with one entry in each dict: several come in any order."""
+    """Draws a value of a step; dicts have one entry, because their order is random."""
     kind = rng.choice(["number", "text", "bytes", "array", "array", "dict", "tuple"])
     if kind == "number":
         return rng.choice([rng.randint(-(2**40), 2**40), rng.random(), True, None])
@@ -73,7 +73,7 @@ def random_value(rng, depth=3):
     if kind == "bytes":
         return rng.randbytes(rng.randint(0, 30))
     if kind == "array" or depth == 0:
-        dtype = rng.choice([np.uint8, np.bool_])  # It respells others when it reads them.
+        dtype = rng.choice([np.uint8, np.bool_])  # envlogger 1.2 re-encodes other dtypes.
         shape = [rng.randint(1, 8) for _ in range(rng.randint(1, 3))]
         return np.array([rng.randrange(2) for _ in range(np.prod(shape))], dtype).reshape(shape)
     if kind == "dict":
@@ -82,36 +82,36 @@ def random_value(rng, depth=3):
 
 
 def random_steps(rng):
-    """Serialized `Data`, some with fields that nobody knows."""
-    numbers = [rng.randint(1000, 2**29 - 1) for _ in range(3)]
-    unknown = rng.random() < 0.3
+    """Serialized `Data`, some with unknown fields."""
+    field_ids = [rng.randint(1000, 2**29 - 1) for _ in range(3)]
+    has_unknown_fields = rng.random() < 0.3
     values = [random_value(rng) for _ in range(rng.randint(1, 20))]
     if rng.random() < 0.1:
         values.append(rng.randbytes(rng.randint(60_000, 300_000)))
     steps = []
     for _ in range(rng.choice([1, 10, 300])):
         step = codec.encode(rng.choice(values)).SerializeToString(deterministic=True)
-        steps.append(step + message(rng, numbers, 2) if unknown else step)
+        steps.append(step + message(rng, field_ids, 2) if has_unknown_fields else step)
     return steps
 
 
-def test_upstream_reads_what_we_write(tmp_path):
+def test_envlogger_1_2_reads_written_files(tmp_path):
     cases = []
     for seed in seeds():
         rng = random.Random(seed)
         expected = random_steps(rng)
         options = riegeli_options(rng, newest=True)
-        # In every other file each chunk has a compression of its own.
+        # In every second file, compressions vary by chunk.
         compressions = seed % 2 and itertools.cycle(["zstd:3", "brotli:6", "uncompressed"])
         write_dataset(tmp_path / str(seed), options, expected, compressions)
         cases.append((seed, options, expected))
     jobs = [{"directory": str(tmp_path / str(seed))} for seed, _, _ in cases]
-    for (seed, options, expected), got in zip(cases, run_jobs(tmp_path / "jobs", jobs)):
-        assert got == [record.hex() for record in expected], f"seed {seed}, {options}"
+    for (seed, options, expected), actual in zip(cases, run_jobs(tmp_path / "jobs", jobs)):
+        assert actual == [record.hex() for record in expected], f"seed {seed}, {options}"
 
 
-def test_we_read_what_it_writes(tmp_path):
-    """And write the same bytes, always when uncompressed, else as the libraries are the same."""
+def test_files_of_envlogger_1_2_are_read_and_written_alike(tmp_path):
+    """Compares bytes without compression; with compression, counts equal files."""
     cases, jobs = [], []
     for seed in seeds():
         rng = random.Random(seed)
@@ -132,15 +132,15 @@ def test_we_read_what_it_writes(tmp_path):
         assert result is None, f"seed {seed}, {options}: {result}"
         (path,) = (tmp_path / str(seed)).glob("*/steps.riegeli")
         with riegeli.RecordReader(path) as reader:
-            got = list(reader.read_records())
-        assert len(got) == len(steps), f"seed {seed}, {options}"
-        for i, (step, expected) in enumerate(zip(got, steps)):
+            actual = list(reader.read_records())
+        assert len(actual) == len(steps), f"seed {seed}, {options}"
+        for i, (step, expected) in enumerate(zip(actual, steps)):
             assert Data.FromString(step) == Data.FromString(expected), (
                 f"seed {seed}, {options}, step {i}"
             )
         if brotli_window(options) > 24:
             continue  # Cannot be written here.
-        list(write_file(tmp_path / "again", options, got))
+        list(write_file(tmp_path / "again", options, actual))
         kind = kind_of(options)
         is_same = (tmp_path / "again").read_bytes() == path.read_bytes()
         total[kind] += 1

@@ -1,4 +1,4 @@
-"""Trains with LeRobot's own script and one import changed, and compares; see `test_compat.py`.
+"""Trains with LeRobot's script and one changed import, and compares; see `test_compat.py`.
 
 Usage: train_with_lerobot.py FOLDER , an empty one, in a Python that has `lerobot[dataset,training]`
 and this project.
@@ -49,35 +49,36 @@ def write(root, *, use_videos):
 
 
 def check_signature(theirs, ours):
-    """Checks that ours takes all arguments of theirs, in their order and with their defaults."""
-    expected, given = (list(inspect.signature(each).parameters.values()) for each in (theirs, ours))
-    parameters = {parameter.name: parameter for parameter in given}
+    """Checks that ours has all arguments of theirs, in their order and with their defaults."""
+    signatures = map(inspect.signature, (theirs, ours))
+    expected, actual = ([*signature.parameters.values()] for signature in signatures)
+    parameters = {parameter.name: parameter for parameter in actual}
     for each in expected:
         assert parameters[each.name].kind == each.kind, each
         assert parameters[each.name].default == each.default, each
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    orders = [[p.name for p in each if p.kind == positional] for each in (expected, given)]
+    orders = [[p.name for p in each if p.kind == positional] for each in (expected, actual)]
     assert orders[0] == orders[1], orders
 
 
 def check_surface(theirs, ours, *, missing):
-    """Checks that ours has what theirs has, but for what is only for writing and downloading."""
+    """Checks that ours has the public names of theirs, except for writing and downloading."""
     public = {name for name in dir(theirs) if not name.startswith("_")}
     assert {name for name in public if not hasattr(ours, name)} == missing
 
 
-def check_items(a, b):
-    assert len(a) == len(b)
-    for number in range(len(a)):
-        expected, actual = a[number], b[number]
+def check_items(expected_dataset, dataset):
+    assert len(expected_dataset) == len(dataset)
+    for index in range(len(expected_dataset)):
+        expected, actual = expected_dataset[index], dataset[index]
         assert expected.keys() == actual.keys()
         for key, value in expected.items():
             if isinstance(value, str):
                 assert actual[key] == value, key
                 continue
             assert (actual[key].dtype, actual[key].shape) == (value.dtype, value.shape), key
-            far = 0.02 if key == CAMERA else 1e-6
-            torch.testing.assert_close(actual[key], value, atol=far, rtol=1e-6)
+            tolerance = 0.02 if key == CAMERA else 1e-6
+            torch.testing.assert_close(actual[key], value, atol=tolerance, rtol=1e-6)
 
 
 def compare(root, video_backend="pyav"):
@@ -111,8 +112,8 @@ def compare(root, video_backend="pyav"):
         assert getattr(meta, name) == getattr(mine, name), name
     for name in ("fps", "robot_type", "total_frames", "chunks_size", "data_path", "splits"):
         assert getattr(meta.info, name) == getattr(mine.info, name), name
-    for number, row in enumerate(meta.episodes):
-        assert dict(row) == {name: mine.episodes[number][name] for name in row}
+    for index, row in enumerate(meta.episodes):
+        assert dict(row) == {name: mine.episodes[index][name] for name in row}
     assert list(meta.episodes.to_pandas()["length"]) == list(mine.episodes.to_pandas()["length"])
     assert {*meta.episodes.column_names} == {*mine.episodes.column_names}
     assert meta.get_data_file_path(1) == mine.get_data_file_path(1)
@@ -123,7 +124,7 @@ def compare(root, video_backend="pyav"):
             function("me/set", root=root, episode_filter=lambda row: False)
         except ValueError:
             continue
-        raise AssertionError("an episode_filter that keeps nothing")
+        raise AssertionError("an episode_filter without episodes raises no ValueError")
 
 
 def check_stream(root):

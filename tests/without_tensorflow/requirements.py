@@ -1,8 +1,8 @@
-"""Prints what an environment without TensorFlow needs for these tests, a requirement per line.
+"""Prints the requirements of these tests in an environment without TensorFlow, one per line.
 
     python requirements.py [EXTRA ...]
 
-It is what pyproject.toml says, but for TensorFlow and what comes with it.
+They are those of pyproject.toml without TensorFlow and its companions.
 """
 
 import re
@@ -16,22 +16,22 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 
 
 def dependencies(*extras: str) -> list[str]:
-    """The requirements of the packages, and of some extras."""
+    """Returns the requirements of the packages and of extras."""
     own = [line for line in PROJECT["dependencies"] if not name_of(line).startswith("tensorflow")]
-    return [*own, *(line for one in extras for line in PROJECT["optional-dependencies"][one])]
+    return [*own, *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
 
 
-def requirements(*more: str) -> list[str]:
-    """The requirements of the packages, of some extras and of more of them, and of the tests."""
+def requirements(*more_extras: str) -> list[str]:
+    """Returns the requirements of the packages, of extras, and of the tests."""
     tools = PROJECT["optional-dependencies"]["dev"]
     return [
-        *dependencies(*EXTRAS, *more),
+        *dependencies(*EXTRAS, *more_extras),
         *(line for line in tools if name_of(line) in TOOLS),
     ]
 
 
 def name_of(requirement: str) -> str:
-    """The name of the distribution that a requirement asks for."""
+    """Returns the name of the distribution of a requirement."""
     match = re.match(r"[\w.-]+", requirement)
     assert match, requirement
     return match[0]

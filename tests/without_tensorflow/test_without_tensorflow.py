@@ -1,7 +1,7 @@
-"""From a recording to a dataset, checked and described, where TensorFlow is not installed.
+"""From a recording to a dataset with validation and statistics, without TensorFlow.
 
-`make test-without-tensorflow` runs this in an environment of its own. Elsewhere it runs too: then a
-process of its own pretends that there is none.
+`make test-without-tensorflow` runs this in an environment of its own. In other environments, a
+subprocess hides TensorFlow.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from pathlib import Path
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 GOLDEN = Path(__file__).parents[1] / "golden" / "tfds_4_9_10"
 
-# What follows would load it, if it could.
+# Makes imports of TensorFlow fail.
 HIDE = """
 import importlib.util, sys
 sys.modules.update(dict.fromkeys(["tensorflow", "tensorflow_datasets", "tensorflow_metadata"]))
@@ -120,7 +120,7 @@ assert rlds_tools.record("catch", log, episodes=2).steps == 20
 card = rlds_tools.card(log, croissant=directory.parent / "croissant.json")
 assert "| `train` | 2 | 20 |" in card.readme
 
-# Batches of a dataset that is written here, in the middle of which a run goes on.
+# Batches of a new dataset, resumed in the middle.
 table = feeds.open(log)
 steps = Features(
     features={
@@ -160,10 +160,10 @@ for module in ("rlds.transformations", "rlds.tfds", "tfds_builders"):
 def test_every_step_from_recording_to_statistics_works_without_tensorflow(tmp_path: Path) -> None:
     assert not (HAS_TENSORFLOW and "WITHOUT_TENSORFLOW" in os.environ)
     code = (HIDE if HAS_TENSORFLOW else "") + JOURNEY
-    run = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", "-c", code, str(tmp_path / "log"), str(GOLDEN)],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert run.returncode == 0, run.stderr
+    assert process.returncode == 0, process.stderr
