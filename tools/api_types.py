@@ -34,7 +34,7 @@ ANSWERS: tuple[type, ...] = (
     labels.ShownLayer,
     labels.ShownLabel,
 )
-# Pages may leave out the fields of these that have a default.
+# Pages may omit fields of these records that have a default.
 REQUESTS: tuple[type, ...] = (
     ExportRequest,
     labels.LabelValue,
@@ -50,13 +50,13 @@ _PLAIN = {"string": "string", "number": "number", "integer": "number", "boolean"
 
 
 def declarations() -> str:
-    """Returns the content of the file."""
-    written: dict[str, str] = {}
+    """Returns the content of `TARGET`."""
+    by_name: dict[str, str] = {}
     for classes, is_answer in ((ANSWERS, True), (REQUESTS, False)):
         _, components = msgspec.json.schema_components(classes, ref_template="{name}")
         for name, schema in components.items():
-            written.setdefault(name, _declaration(name, schema, is_answer))
-    return "\n\n".join([_HEAD, *(written[name] for name in sorted(written))]) + "\n"
+            by_name.setdefault(name, _declaration(name, schema, is_answer))
+    return "\n\n".join([_HEAD, *(by_name[name] for name in sorted(by_name))]) + "\n"
 
 
 def _declaration(name: str, schema: dict[str, Any], is_answer: bool) -> str:
@@ -72,7 +72,7 @@ def _declaration(name: str, schema: dict[str, Any], is_answer: bool) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """The type of values that match a schema."""
+    """Returns the TypeScript type of a schema."""
     match schema:
         case {"$ref": name}:
             return str(name)

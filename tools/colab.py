@@ -2,8 +2,8 @@
 
     python tools/colab.py [--folder .venv-colab]
 
-The packages are those that `colab.txt` lists, in the versions that Colab has. Afterwards you see
-which of them the installation of the notebooks changed, and what it added.
+`colab.txt` lists the packages in the versions of Colab. At the end, the tool prints the packages
+that the installation of the notebooks changed or added.
 """
 
 import argparse
@@ -26,36 +26,36 @@ PYTHONS = ("3.13", "3.12", "3.11")
 
 
 def find_python() -> str:
-    """Returns the interpreter closest to that of Colab."""
+    """Returns the interpreter with the version closest to that of Colab."""
     for version in PYTHONS:
         path = shutil.which(f"python{version}")
-        works = path and not subprocess.run([path, "-c", "0"], capture_output=True).returncode
-        if path and works:
+        is_working = path and not subprocess.run([path, "-c", "0"], capture_output=True).returncode
+        if path and is_working:
             return path
-        # Installed by pyenv, but not selected.
+        # A version of pyenv that is not selected.
         for python in Path.home().glob(f".pyenv/versions/{version}.*/bin/python"):
             return str(python)
     return sys.executable
 
 
-def install_line() -> str:
+def find_requirement() -> str:
     """Returns the requirement that the notebooks install, from the checkout."""
-    first = json.loads((FOLDER / f"{NOTEBOOKS[0]}.ipynb").read_text("utf-8"))["cells"][1]
-    match = re.search(r'%pip install --quiet "(.+) @ git\+.+"', "".join(first["source"]))
+    install_cell = json.loads((FOLDER / f"{NOTEBOOKS[0]}.ipynb").read_text("utf-8"))["cells"][1]
+    match = re.search(r'%pip install --quiet "(.+) @ git\+.+"', "".join(install_cell["source"]))
     if not match:
         raise SystemExit("the second cell of the notebook does not install anything")
     return f"{match[1]} @ {CHECKOUT.as_uri()}"
 
 
-def installed(python: Path) -> dict[str, str]:
-    """The names and versions of all packages in an environment."""
-    # Isolated from the checkout, which looks like an installed package where it was built.
-    listed = subprocess.check_output([python, "-I", "-m", "pip", "list", "--format", "json"])
-    return {package["name"]: package["version"] for package in json.loads(listed)}
+def installed_versions(python: Path) -> dict[str, str]:
+    """Returns the versions of all packages in an environment, by name."""
+    # Isolated from the checkout, which looks like an installed package after a build.
+    output = subprocess.check_output([python, "-I", "-m", "pip", "list", "--format", "json"])
+    return {package["name"]: package["version"] for package in json.loads(output)}
 
 
 def main() -> None:
-    """Makes the environment, installs, says what changed, and runs the notebooks."""
+    """Creates the environment, installs, prints changes, and runs the notebooks."""
     parser = argparse.ArgumentParser(description="Installs and runs notebooks as on Colab.")
     parser.add_argument("--folder", type=Path, default=Path(".venv-colab"), help="environment")
     folder = parser.parse_args().folder.resolve()
@@ -68,11 +68,11 @@ def main() -> None:
     def pip(*arguments: str) -> None:
         subprocess.run([python, "-I", "-m", "pip", "install", "--quiet", *arguments], check=True)
 
-    # Colab's packages do not all agree with each other: without their dependencies.
+    # Without dependencies, because some of Colab's packages conflict.
     pip("--no-deps", "--requirement", str(HERE / "colab.txt"))
-    before = installed(python)
-    pip(install_line())
-    after = installed(python)
+    before = installed_versions(python)
+    pip(find_requirement())
+    after = installed_versions(python)
     added = {name: after[name] for name in sorted(after.keys() - before.keys())}
     print("added:", *(f"  {name} {version}" for name, version in added.items()), sep="\n")
     changed = [

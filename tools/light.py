@@ -1,8 +1,8 @@
-"""Makes a pyproject.toml that of `rlds-ecosystem-light`: the same files, without TensorFlow.
+"""Converts a pyproject.toml to that of `rlds-ecosystem-light`, without TensorFlow.
 
     python tools/light.py [pyproject.toml]
 
-The file is changed in place: do it to a copy of the project, as `make wheel` does.
+The file is changed in place: use a copy of the project, like `make wheel`.
 """
 
 import re

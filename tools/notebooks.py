@@ -1,4 +1,4 @@
-"""Writes the notebooks, which Jupyter and Colab open, from their sources, the percent scripts.
+"""Writes notebooks for Jupyter and Colab from their sources, percent scripts.
 
     python tools/notebooks.py
 
@@ -35,7 +35,7 @@ quiet_libraries()  # TensorFlow logs nothing; errors are raised."""
 def notebook(source: Path) -> str:
     """Returns the `.ipynb` text of a percent script, with badge and installation, without outputs.
 
-    It depends on the script, the version and the address of the project only.
+    It depends only on the script, the version and the address of the project.
     """
     title, *further_cells = jupytext.reads(source.read_text("utf-8"), "py:percent").cells
     heading, _, text = title.source.partition("\n")
@@ -47,12 +47,12 @@ def notebook(source: Path) -> str:
     )
     title.source = f"{heading}\n\n{badge}\n{text}"
     cells = [title, nbformat.v4.new_code_cell(_SETUP), *further_cells]
-    seen: dict[str, int] = {}
+    num_cells: dict[str, int] = {}
     for cell in cells:
-        # The id does not depend on other cells.
+        # The id depends only on the cell, so that changes stay local.
         digest = hashlib.sha256(cell.source.encode()).hexdigest()[:8]
-        seen[digest] = seen.get(digest, 0) + 1
-        cell.id = f"{digest}-{seen[digest]}"
+        num_cells[digest] = num_cells.get(digest, 0) + 1
+        cell.id = f"{digest}-{num_cells[digest]}"
         cell.metadata = {}
     result = nbformat.v4.new_notebook(
         cells=cells,

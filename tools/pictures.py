@@ -1,9 +1,9 @@
-"""Makes the pictures of the README and the docs, docs/images/, from data that it records here.
+"""Makes the pictures of the README and the docs, docs/images/, from newly recorded data.
 
     python tools/pictures.py [NAME ...]     # view (.gif and .png), report, creator; default: all
 
-Needs the extra `dev`, and Chromium. Takes a few minutes. The data and the steps shown are the same
-each time; the times of day, and the moves of the game in `creator.png`, are not.
+Needs the extra `dev`, and Chromium. Takes a few minutes. The data and the shown steps are the same
+each time; times of day, and the moves of the game in `creator.png`, vary.
 """
 
 import contextlib
@@ -40,9 +40,9 @@ STUMBLES = 0.3  # The share of the episodes in which the motors of the walker fa
 SIZE = (1280, 960)
 SCALE = 0.75
 COLORS = 250
-PICTURE_SMALLER = 3  # How often the edge below the picture moves up, to show two charts.
+NUM_DIVIDER_MOVES = 3  # Moves of the edge below the picture, to show two charts.
 
-# Shows where the mouse is, and where it clicks: screenshots have no pointer.
+# Draws the pointer of the mouse, which screenshots lack.
 POINTER = """() => {
   const pointer = document.createElement("div");
   Object.assign(pointer.style, {
@@ -59,7 +59,7 @@ POINTER = """() => {
 
 
 # --------------------------------------------------------------------------------------------------
-# The data: a walker that a script controls, and that stumbles now and then.
+# The data: a walker with a scripted controller, which stumbles now and then.
 
 
 class Walker(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -146,21 +146,21 @@ def record_walks(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def serving(*command: str | Path) -> Iterator[str]:
-    """Runs a command of `rlds` that serves pages; gives the address of the first one."""
+    """Runs a command of `rlds` that serves pages; yields the address of the first one."""
     server = subprocess.Popen(
         [*RLDS, *map(str, command), "--no-open"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    printed = ""
+    output = ""
     try:
         for line in server.stdout or ():
-            printed += line
+            output += line
             if address := re.search(r"http://\S+", line):
                 yield address[0]
                 return
-        raise RuntimeError(f"rlds {command[0]} ended: {printed}")
+        raise RuntimeError(f"rlds {command[0]} ended: {output}")
     finally:
         server.terminate()
         server.communicate()
@@ -182,20 +182,20 @@ def browsing(width: int, height: int, scale: float = 1) -> Iterator[Page]:
 
 
 def save(page: Page, name: str) -> None:
-    """Writes what the page shows, with few colors where that changes little."""
+    """Writes a screenshot of the page, with a palette of 256 colors."""
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     picture.quantize(256, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
 
 
 class Film:
-    """Frames of a page, each with the milliseconds that it stays."""
+    """Frames of a page, each with its duration in milliseconds."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
         self.frames: list[tuple[Image.Image, int]] = []
 
     def shoot(self, milliseconds: int) -> None:
-        """Adds what the page shows."""
+        """Adds a screenshot of the page."""
         self.page.wait_for_load_state("networkidle")
         self.frames.append(
             (Image.open(io.BytesIO(self.page.screenshot())).convert("RGB"), milliseconds)
@@ -220,7 +220,7 @@ class Film:
         )
 
     def save(self, path: Path) -> None:
-        """Writes a GIF, with one palette, so that only what moves takes space."""
+        """Writes a GIF with one palette, so that only changes take space."""
         last, stays = self.frames[-1]
         frames = [*self.frames[:-1], (last, stays + 1500)]
         width, height = last.size
@@ -229,8 +229,8 @@ class Film:
         for index, frame in enumerate(samples):
             sheet.paste(frame, (0, index * height))
         # The flat colors of the page are kept; the remaining colors get the nearest of the palette.
-        counted: Any = sorted(sheet.getcolors(width * sheet.height) or (), reverse=True)
-        flat = [channel for _, color in counted[: COLORS // 2] for channel in color]
+        color_counts: Any = sorted(sheet.getcolors(width * sheet.height) or (), reverse=True)
+        flat = [channel for _, color in color_counts[: COLORS // 2] for channel in color]
         quantized = sheet.quantize(COLORS - COLORS // 2, Image.Quantize.MAXCOVERAGE)
         palette = Image.new("P", (1, 1))
         palette.putpalette(flat + (quantized.getpalette() or []))
@@ -243,7 +243,7 @@ class Film:
             append_images=further_frames,
             duration=[milliseconds for _, milliseconds in frames],
             loop=0,
-            optimize=True,  # What stays is transparent.
+            optimize=True,  # Unchanged pixels are transparent.
             disposal=1,
         )
 
@@ -275,7 +275,7 @@ def play(film: Film, steps: range) -> None:
 
 
 def draw_view(folder: Path, dataset: Path) -> None:
-    """Films how a person finds a failure and labels it."""
+    """Films a search for a failure, and its label."""
     walks = rlds.sources.open(dataset)
     failures = [index for index, walk in enumerate(walks) if not walk.metadata["success"]]
     with serving("view", dataset, "--by", "ann") as address, browsing(*SIZE, SCALE) as page:
@@ -283,16 +283,16 @@ def draw_view(folder: Path, dataset: Path) -> None:
         wait_for_step(page, 0)
         page.click("[aria-label='Curve of observation/joint_angle']")
         divider = page.locator(".divider.is-flat").first
-        for _ in range(PICTURE_SMALLER):
+        for _ in range(NUM_DIVIDER_MOVES):
             divider.press("ArrowUp")
         divider.blur()
         page.evaluate(POINTER)
         film = Film(page)
         play(film, range(0, 120, 4))
-        where = page.get_by_label("Episodes where")
-        film.click(where)
-        for typed in ("not", " succ", "ess"):
-            where.press_sequentially(typed)
+        search_field = page.get_by_label("Episodes where")
+        film.click(search_field)
+        for text in ("not", " succ", "ess"):
+            search_field.press_sequentially(text)
             film.shoot(160)
         film.click(page.get_by_role("button", name="Filter", exact=True))
         page.get_by_text(f"{len(failures)} episodes").wait_for()
@@ -325,7 +325,7 @@ def draw_report(folder: Path, dataset: Path) -> None:
 
 
 def draw_creator(folder: Path, dataset: Path) -> None:
-    """Draws a game that a person plays."""
+    """Draws a game with a player."""
     with (
         serving("create", folder / "recordings", "--port", "0") as address,
         browsing(1280, 800) as page,

@@ -1,7 +1,7 @@
 """Tries the installed packages: runs the README, records, reads, opens, plays.
 
-Run it with `python -I`, otherwise Python may find the checkout. What `rlds create` and `rlds view`
-serve is tried where the packages of the extra `creator` are installed.
+Run it with `python -I`; without it, Python may import the checkout. With the extra `creator`, it
+also tries the pages of `rlds create` and `rlds view`.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ COMMAND = Path(sysconfig.get_path("scripts"), "rlds")
 
 
 @contextlib.contextmanager
-def served(*arguments: str) -> Iterator[str]:
-    """Runs a command that serves pages; gives their address."""
+def serving(*arguments: str) -> Iterator[str]:
+    """Runs a command that serves pages; yields their address."""
     command = [str(COMMAND), *arguments, "--no-open", "--port", "0", "--quiet"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -41,11 +41,11 @@ def served(*arguments: str) -> Iterator[str]:
 
 
 def try_pages(directory: str) -> None:
-    """Plays a step in a study to try, and looks at a log; each file of the pages is there."""
+    """Plays a step in a sample study, views a log, and checks each file of the pages."""
     sys.path.append(str(ROOT / "tests" / "support"))
     from creator_server import Player, call, fetch
 
-    def has_pages(address: str, mode: str) -> None:
+    def check_pages(address: str, mode: str) -> None:
         status, _, index = fetch(address, "GET", "/")
         assert (status, b'<div id="app">' in index) == (200, True), index
         assert call(address, "GET", "/api/me")[1]["mode"] == mode
@@ -58,19 +58,19 @@ def try_pages(directory: str) -> None:
             status, _, content = fetch(address, "GET", path)
             assert (status, content) == (200, file.read_bytes()), path
 
-    with tempfile.TemporaryDirectory() as data, served("create", data) as address:
-        has_pages(address, "create")
+    with tempfile.TemporaryDirectory() as data, serving("create", data) as address:
+        check_pages(address, "create")
         studies = call(address, "GET", "/api/studies")[1]["studies"]
-        (study,) = (one for one in studies if one["name"] == "CartPole")
+        (study,) = (each for each in studies if each["name"] == "CartPole")
         play = call(address, "POST", "/api/plays", {"study": study["id"]})[1]["play"]
         with Player(f"{address.replace('http', 'ws')}/api/plays/{play}") as player:
             player.until("state", state="ready")
             player.say("control", do="resume")
             player.press("ArrowLeft")
-            while player.receive_frame().step < 2:  # Some may be left out.
+            while player.receive_frame().step < 2:  # Frames may be skipped.
                 player.until_frame()
-    with served("view", directory) as address:
-        has_pages(address, "view")
+    with serving("view", directory) as address:
+        check_pages(address, "view")
         dataset = call(address, "GET", "/api/datasets")[1]["datasets"][0]["id"]
         view = f"/api/datasets/{dataset}/train/0/view"
         num_steps = call(address, "GET", view)[1]["num_steps"]
@@ -78,7 +78,7 @@ def try_pages(directory: str) -> None:
         assert values["is_last"] is True, values
 
 
-def say_hello() -> None:
+def run_readme() -> None:
     """Runs the Python code of the README as a script, in an empty directory."""
     code, output = re.findall(
         r"^```(?:python|output)\n(.*?)^```$",
@@ -86,14 +86,14 @@ def say_hello() -> None:
         re.DOTALL | re.MULTILINE,
     )
     with tempfile.TemporaryDirectory() as directory:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-I", "-c", code],
             cwd=directory,
             capture_output=True,
             text=True,
             check=True,
         )
-    assert (done.stdout, done.stderr) == (output, ""), done
+    assert (process.stdout, process.stderr) == (output, ""), process
 
 
 def main() -> None:
@@ -105,29 +105,29 @@ def main() -> None:
         assert core.IMPLEMENTATION == "cython", core
     version = metadata.version(metadata.packages_distributions()["rlds"][0])
     assert rlds.__version__ == version, rlds.__version__
-    say_hello()
+    run_readme()
 
     with tempfile.TemporaryDirectory() as directory:
         with envlogger.EnvLogger(Catch(), data_directory=directory) as env:
-            recorded = [env.reset()]
-            while not recorded[-1].last():
-                recorded.append(env.step(action=1))
+            expected_timesteps = [env.reset()]
+            while not expected_timesteps[-1].last():
+                expected_timesteps.append(env.step(action=1))
         with envlogger.Reader(directory) as reader:
-            read = [step.timestep for step in reader.episodes[0]]
-        assert [step.reward for step in read] == [step.reward for step in recorded]
+            timesteps = [step.timestep for step in reader.episodes[0]]
+        assert [step.reward for step in timesteps] == [step.reward for step in expected_timesteps]
         assert len(rlds.sources.open(directory)) == 1
 
         for arguments, expected in (
             (["--version"], version),
             (["inspect", directory], "EnvLogger"),
         ):
-            done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, check=True)
-            assert expected in done.stdout, done.stdout
+            output = subprocess.check_output([COMMAND, *arguments], text=True)
+            assert expected in output, output
         has_creator = importlib.util.find_spec("uvicorn") is not None
         if has_creator:
             try_pages(directory)
-    with_pages = ", with its pages," if has_creator else ""
-    print(f"{version}{with_pages} works on Python {platform.python_version()}")
+    pages_text = ", with its pages," if has_creator else ""
+    print(f"{version}{pages_text} works on Python {platform.python_version()}")
 
 
 if __name__ == "__main__":

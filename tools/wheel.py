@@ -1,9 +1,9 @@
 """Builds the sdists and the wheels, checks them, and tries the wheel: `make wheel`.
 
-The wheels are built from the sdists. On Linux they become manylinux wheels. There are two of each:
-`rlds-ecosystem`, and `rlds-ecosystem-light`, the same files without TensorFlow among the
-requirements. The light wheel is installed on every Python at hand, in a new environment, with what
-serves the pages, and tried there.
+The wheels are built from the sdists; on Linux they become manylinux wheels. There are two of each:
+`rlds-ecosystem`, and `rlds-ecosystem-light`, the same files without the requirement TensorFlow. The
+light wheel is installed with the extra `creator` and tried in a new environment of each available
+Python.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from requirements import PROJECT  # noqa: E402
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
-    """Runs a command, which finds those of this environment, and nothing of the checkout."""
+    """Runs a command with the commands of this environment, and without the checkout."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     environment["RIEGELI_IMPLEMENTATION"] = "cython"  # A core that does not compile is an error.
@@ -32,22 +32,22 @@ def run(*command: str | Path, cwd: Path = ROOT) -> None:
 
 
 def build(project: Path, out: Path) -> tuple[Path, Path]:
-    """Builds both; returns the sdist and the wheel."""
+    """Builds an sdist and a wheel; returns both."""
     with tempfile.TemporaryDirectory() as name:
-        built = Path(name)
-        run(sys.executable, "-m", "build", "--outdir", built, project)
-        (sdist,) = built.glob("*.tar.gz")
-        (wheel,) = built.glob("*.whl")
+        folder = Path(name)
+        run(sys.executable, "-m", "build", "--outdir", folder, project)
+        (sdist,) = folder.glob("*.tar.gz")
+        (wheel,) = folder.glob("*.whl")
         out.mkdir(parents=True, exist_ok=True)
         if sys.platform == "linux":
-            repaired = built / "repaired"
+            repaired = folder / "repaired"
             run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", repaired, wheel)
             (wheel,) = repaired.glob("*.whl")
         return Path(shutil.copy(sdist, out)), Path(shutil.copy(wheel, out))
 
 
 def build_light(sdist: Path, out: Path) -> tuple[Path, Path]:
-    """Builds both without TensorFlow among the requirements, from an sdist."""
+    """Builds both without TensorFlow as a requirement, from an sdist."""
     with tempfile.TemporaryDirectory() as name:
         shutil.unpack_archive(sdist, name)
         (project,) = Path(name).iterdir()
@@ -56,7 +56,7 @@ def build_light(sdist: Path, out: Path) -> tuple[Path, Path]:
 
 
 def check(sdist: Path, wheel: Path) -> None:
-    """Raises an error if a distribution is incomplete or mislabelled."""
+    """Raises an error if a distribution is incomplete or has wrong tags."""
     run(sys.executable, "-m", "abi3audit", "--strict", wheel)
     run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
     # Both have the tracked files of the packages, and the wheel the compiled cores.
@@ -77,32 +77,32 @@ def check(sdist: Path, wheel: Path) -> None:
     assert installed == expected, f"the wheel differs: {sorted(installed ^ expected)}"
 
 
-def pythons() -> dict[str, Path]:
-    """Finds a Python of each version that the project supports, on PATH or of pyenv."""
+def find_pythons() -> dict[str, Path]:
+    """Finds a Python of each supported version, on PATH or of pyenv."""
     pythons_by_version = {}
     for classifier in PROJECT["classifiers"]:
         match = re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", classifier)
         if match:
             version = match[1]
-            named = shutil.which(f"python{version}")
+            on_path = shutil.which(f"python{version}")
             installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
-            for python in [*([named] if named else []), *installed]:
+            for python in [*([on_path] if on_path else []), *installed]:
                 # A Python on PATH may be a shim of pyenv for a version that is not selected.
-                works = subprocess.run([python, "-c", "import ensurepip"], capture_output=True)
-                if works.returncode == 0:
+                process = subprocess.run([python, "-c", "import ensurepip"], capture_output=True)
+                if process.returncode == 0:
                     pythons_by_version[version] = Path(python)
                     break
     return pythons_by_version
 
 
-def try_on(python: Path, wheel: Path) -> None:
-    """Installs a wheel as a user does, in a new virtual environment, and tries it there."""
+def try_wheel(python: Path, wheel: Path) -> None:
+    """Installs a wheel in a new virtual environment, and tries it there."""
     with tempfile.TemporaryDirectory() as name:
         environment = Path(name, "venv")
         run(python, "-m", "venv", environment)
-        installed = environment / "bin" / "python"
-        run(installed, "-m", "pip", "install", "--quiet", f"{wheel}[creator]")
-        run(installed, "-I", ROOT / "tools" / "try_wheel.py", cwd=Path(name))
+        python_of_environment = environment / "bin" / "python"
+        run(python_of_environment, "-m", "pip", "install", "--quiet", f"{wheel}[creator]")
+        run(python_of_environment, "-I", ROOT / "tools" / "try_wheel.py", cwd=Path(name))
 
 
 def main() -> None:
@@ -112,14 +112,14 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="DIR")
     out = parser.parse_args().out
-    both = build(ROOT, out)
-    light = build_light(both[0], out)
-    check(*both)
+    standard = build(ROOT, out)
+    light = build_light(standard[0], out)
+    check(*standard)
     check(*light)
-    pythons_by_version = pythons()
+    pythons_by_version = find_pythons()
     for python in pythons_by_version.values():
-        try_on(python, light[1])
-    print(*both, *light, f"tried on Python {', '.join(pythons_by_version)}", sep="\n")
+        try_wheel(python, light[1])
+    print(*standard, *light, f"tried on Python {', '.join(pythons_by_version)}", sep="\n")
 
 
 if __name__ == "__main__":
