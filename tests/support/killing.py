@@ -221,7 +221,7 @@ def kill(plans, directory, seconds, python=sys.executable):
         for process in processes:
             process.send_kill()
         for process in processes:
-            process.see_killed()
+            process.wait_for_end()
     return processes
 
 
