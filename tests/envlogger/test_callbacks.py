@@ -10,7 +10,7 @@ from envlogger.callbacks import EpisodeStatistics, step_timestamp
 from envlogger.testing.catch_env import Catch
 
 
-def steps(*rewards):
+def make_timesteps(*rewards):
     """Yields timesteps with these rewards, the last of which ends the episode."""
     yield dm_env.restart(0.0)
     for reward in rewards[:-1]:
@@ -31,10 +31,10 @@ def test_statistics_of_an_episode_come_with_its_last_step(rewards, expected):
     seconds = iter(range(10, 100))
     statistics = EpisodeStatistics(clock=lambda: next(seconds))
     for _ in range(2):
-        *earlier, last = [statistics(timestep, 0, None) for timestep in steps(*rewards)]
+        *earlier, metadata = [statistics(step, 0, None) for step in make_timesteps(*rewards)]
         assert earlier == [None] * len(rewards)
-        np.testing.assert_array_equal(last.pop("return"), expected)
-        assert last == {"length": len(rewards), "seconds": 1}
+        np.testing.assert_array_equal(metadata.pop("return"), expected)
+        assert metadata == {"length": len(rewards), "seconds": 1}
 
 
 def test_episodes_that_are_cut_short_have_statistics():

@@ -43,7 +43,7 @@ def run(directory, code):
     return forked.run(warnings_are_errors + PRELUDE + textwrap.dedent(code), directory, cwd=ROOT)
 
 
-def lengths(directory):
+def read_lengths(directory):
     with envlogger.Reader(directory) as reader:
         episode_lengths = [len(list(episode)) for episode in reader.episodes]
         assert len(reader.steps) == sum(episode_lengths)
@@ -82,7 +82,7 @@ def test_an_orderly_end_of_the_process_keeps_all_steps(tmp_path, code, status):
     process = run(tmp_path, code)
     assert process.returncode == status
     assert "Exception ignored" not in process.stderr
-    assert lengths(tmp_path) == [10]
+    assert read_lengths(tmp_path) == [10]
 
 
 def test_camera_recordings_that_nobody_closes_keep_all_steps(tmp_path):
@@ -93,7 +93,7 @@ def test_camera_recordings_that_nobody_closes_keep_all_steps(tmp_path):
     """
     process = run(tmp_path, code)
     assert (process.returncode, process.stderr) == (0, "")
-    assert lengths(tmp_path) == [200]
+    assert read_lengths(tmp_path) == [200]
 
 
 def test_a_writer_that_fails_to_close_does_not_prevent_closing_the_next(tmp_path):
@@ -105,7 +105,7 @@ def test_a_writer_that_fails_to_close_does_not_prevent_closing_the_next(tmp_path
         lifetime.close_at_exit(broken)
     """
     assert "of the broken one" in run(tmp_path, code).stderr
-    assert lengths(tmp_path) == [10]
+    assert read_lengths(tmp_path) == [10]
 
 
 def test_the_users_own_handler_for_sigterm_stays(tmp_path):
@@ -120,7 +120,7 @@ def test_the_users_own_handler_for_sigterm_stays(tmp_path):
     """
     process = run(tmp_path, code)
     assert (process.returncode, process.stdout, process.stderr) == (7, "handled\n", "")
-    assert lengths(tmp_path) == [10]
+    assert read_lengths(tmp_path) == [10]
 
 
 @pytest.mark.slow
@@ -133,9 +133,9 @@ def test_sigterm_amid_a_recording_keeps_all_complete_episodes(tmp_path):
     """
     process = run(tmp_path, code)
     assert (process.returncode, process.stderr) == (143, "")
-    *complete, last = lengths(tmp_path)
+    *complete, last_length = read_lengths(tmp_path)
     assert set(complete) <= {10}
-    assert 1 <= last <= 10
+    assert 1 <= last_length <= 10
     with envlogger.Reader(tmp_path) as reader:
         assert reader.damage() == []
 
@@ -153,7 +153,7 @@ def test_sigterm_has_its_default_action_in_a_forked_process(tmp_path):
     """
     process = run(tmp_path, code)
     assert (process.returncode, process.stderr) == (143, "")
-    assert lengths(tmp_path) == [10, 10]
+    assert read_lengths(tmp_path) == [10, 10]
 
 
 def test_sigterm_ends_a_process_while_it_is_forked(tmp_path):
@@ -172,7 +172,7 @@ def test_sigterm_ends_a_process_while_it_is_forked(tmp_path):
     """
     process = run(tmp_path, code)
     assert (process.returncode, process.stderr) == (143, "")
-    assert lengths(tmp_path) == [10, 10]
+    assert read_lengths(tmp_path) == [10, 10]
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def test_a_daemon_thread_goes_on_recording_to_the_end(tmp_path):
     """
     process = run(tmp_path, code)
     assert process.returncode == 0
-    assert set(lengths(tmp_path)[:-1]) <= {10}
+    assert set(read_lengths(tmp_path)[:-1]) <= {10}
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_recording_goes_on_after_a_forked_process_ends(tmp_path, end):
     """
     process = run(tmp_path, code)
     assert (process.returncode, process.stderr) == (0, "")
-    assert lengths(tmp_path) == [10, 10]
+    assert read_lengths(tmp_path) == [10, 10]
 
 
 # --- Kills, which lose only steps within the flush interval.
@@ -224,9 +224,9 @@ def test_recovery_adds_the_steps_after_the_last_flush(tmp_path, end):
         {end}
     """
     run(tmp_path, code)
-    assert lengths(tmp_path) == [10]
+    assert read_lengths(tmp_path) == [10]
     report = envlogger.recover(tmp_path, in_place=True)
-    assert lengths(tmp_path) == [10, 10]
+    assert read_lengths(tmp_path) == [10, 10]
     assert (report.num_episodes_before, report.num_episodes) == (1, 2)
 
 
@@ -279,8 +279,8 @@ def test_steps_are_kept_if_no_file_can_be_opened_for_a_new_shard(tmp_path):
     assert "Too many open files" in process.stdout
     assert "all steps that were recorded are readable" in process.stdout
     accepted = int(process.stdout.split()[0])
-    assert sum(lengths(tmp_path)) == accepted
-    assert set(lengths(tmp_path)) == {3}
+    assert sum(read_lengths(tmp_path)) == accepted
+    assert set(read_lengths(tmp_path)) == {3}
 
 
 @pytest.fixture
@@ -329,7 +329,7 @@ def test_a_full_disk_is_refused_before_recording(small_disk):
     assert [path.name for path in small_disk.iterdir()] == ["other"]
     with RiegeliBackendWriter(small_disk, max_pending_bytes=1 << 10) as writer:
         record(writer, 0)
-    assert lengths(small_disk) == [1]
+    assert read_lengths(small_disk) == [1]
 
 
 # --- Several processes and threads.

@@ -62,7 +62,7 @@ def observations(steps):
     return [int(step.timestep.observation[0]) for step in steps]
 
 
-def episodes(reader):
+def read_episodes(reader):
     return [observations(episode) for episode in reader.episodes]
 
 
@@ -81,18 +81,18 @@ class TestEnvLogger(test_utils.EnvironmentTestMixin, unittest.TestCase):
 
 
 @pytest.mark.parametrize("backend", [BackendType.RIEGELI, envlogger.RiegeliBackendWriter])
-def test_records_to_a_directory(backend, tmp_path):
+def test_a_logger_records_to_a_directory(backend, tmp_path):
     with EnvLogger(Count(), data_directory=tmp_path, backend=backend) as env:
         play(env, 2)
     with Reader(tmp_path) as reader:
-        assert episodes(reader) == [[0, 1, 2], [3, 4, 5]]
+        assert read_episodes(reader) == [[0, 1, 2], [3, 4, 5]]
         assert [step.action for step in reader.steps] == [None, 7, 7] * 2
         assert [step.timestep.reward for step in reader.steps] == [None, 0.5, 1.0] * 2
         assert [step.timestep.step_type for step in reader.steps] == list(dm_env.StepType) * 2
         assert reader.observation_spec() == Count().observation_spec()
 
 
-def test_a_type_of_backend_may_stand_for_memory():
+def test_a_logger_records_to_memory():
     with EnvLogger(Count(), backend=BackendType.IN_MEMORY) as env:
         play(env)
 
@@ -104,10 +104,10 @@ def test_the_value_of_step_fn_is_recorded(tmp_path):
         calls.append((timestep.step_type, action, env))
         return {"count": len(calls)}
 
-    inner = Count()
-    with EnvLogger(inner, step_fn=step_fn, data_directory=tmp_path) as env:
+    environment = Count()
+    with EnvLogger(environment, step_fn=step_fn, data_directory=tmp_path) as env:
         play(env)
-    assert calls == [(kind, action, inner) for kind, action in zip(dm_env.StepType, [None, 7, 7])]
+    assert calls == [(*each, environment) for each in zip(dm_env.StepType, [None, 7, 7])]
     with Reader(tmp_path) as reader:
         assert [step.custom_data["count"] for step in reader.steps] == [1, 2, 3]
 
@@ -223,14 +223,14 @@ def test_a_directory_that_cannot_be_recorded_to_is_reported_at_once(tmp_path):
 
 
 def test_an_episode_with_a_gap_takes_no_more_steps(tmp_path):
-    inner = Count(num_steps=5)
+    environment = Count(num_steps=5)
     is_broken = False
 
     def step_fn(timestep, action, env):
         if is_broken:
             raise ZeroDivisionError("oops")
 
-    with EnvLogger(inner, step_fn=step_fn, data_directory=tmp_path) as env:
+    with EnvLogger(environment, step_fn=step_fn, data_directory=tmp_path) as env:
         env.reset()
         env.step(1)
         is_broken = True
@@ -240,16 +240,16 @@ def test_an_episode_with_a_gap_takes_no_more_steps(tmp_path):
         for _ in range(2):
             with pytest.raises(UsageError, match=r"taken but not recorded.*a gap.*call reset\(\)"):
                 env.step(3)
-        assert inner.actions == [1, 2]
+        assert environment.actions == [1, 2]
         env.discard_episode()
         assert env.step(3).first()
     with Reader(tmp_path) as reader:
-        assert episodes(reader) == [[3]]
+        assert read_episodes(reader) == [[3]]
 
 
 def test_an_episode_whose_first_step_was_refused_takes_no_more_steps(tmp_path):
-    inner = Count()
-    with EnvLogger(inner, step_fn=lambda *args: {1}, data_directory=tmp_path) as env:
+    environment = Count()
+    with EnvLogger(environment, step_fn=lambda *args: {1}, data_directory=tmp_path) as env:
         for _ in range(2):
             with pytest.raises(UnsupportedTypeError, match=r"cannot store step\.custom_data: "):
                 env.reset()
@@ -270,31 +270,31 @@ def test_an_error_of_episode_fn_makes_no_gap(tmp_path):
             env.step(0)
         env.step(1)
     with Reader(tmp_path) as reader:
-        assert episodes(reader) == [[0, 1, 2]]
+        assert read_episodes(reader) == [[0, 1, 2]]
 
 
 # --- Closing.
 
 
-def test_closing_closes_both_and_may_be_repeated(tmp_path):
-    inner = Count()
-    env = EnvLogger(inner, data_directory=tmp_path)
+def test_closing_closes_the_environment_too_and_may_be_repeated(tmp_path):
+    environment = Count()
+    env = EnvLogger(environment, data_directory=tmp_path)
     play(env)
     env.close()
     env.close()
-    assert inner.times_closed == 2
+    assert environment.times_closed == 2
     with Reader(tmp_path) as reader:
         assert len(reader.steps) == 3
 
 
 def test_the_recording_is_closed_even_if_the_environment_fails_to(tmp_path):
-    inner = Count()
+    environment = Count()
 
     def fail():
         raise ValueError("the robot does not answer")
 
-    inner.close = fail
-    env = EnvLogger(inner, data_directory=tmp_path)
+    environment.close = fail
+    env = EnvLogger(environment, data_directory=tmp_path)
     play(env)
     with pytest.raises(ValueError, match="the robot does not answer"):
         env.close()

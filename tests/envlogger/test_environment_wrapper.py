@@ -32,15 +32,15 @@ def test_other_attributes_are_those_of_the_wrapped_environment():
 
 
 def test_closing_closes_the_wrapped_environment():
-    inner = Named()
-    with EnvironmentWrapper(inner):
-        assert not inner.is_closed
-    assert inner.is_closed
+    environment = Named()
+    with EnvironmentWrapper(environment):
+        assert not environment.is_closed
+    assert environment.is_closed
 
 
 def test_a_wrapper_can_be_copied():
     env = EnvironmentWrapper(Catch())
     env.reset()
-    copied = copy.deepcopy(env)
-    assert type(copied) is EnvironmentWrapper
-    assert copied.step(0).observation.tolist() == env.step(0).observation.tolist()
+    clone = copy.deepcopy(env)
+    assert type(clone) is EnvironmentWrapper
+    assert clone.step(0).observation.tolist() == env.step(0).observation.tolist()

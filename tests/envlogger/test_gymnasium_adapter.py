@@ -65,7 +65,7 @@ def play(env, action):
     return timesteps
 
 
-def test_the_recorder_wraps_an_environment_by_itself(tmp_path):
+def test_the_recorder_takes_gymnasium_environments(tmp_path):
     with envlogger.EnvLogger(Corridor(), data_directory=tmp_path, step_fn=record_info()) as env:
         play(env, 1)
     with envlogger.Reader(tmp_path) as reader:

@@ -182,13 +182,13 @@ def test_columns_of_an_episode_of_one_step_take_the_dtypes_of_the_specs(tmp_path
 def test_readers_can_be_pickled(tmp_path):
     record(Catch(), data_directory=tmp_path)
     with Reader(tmp_path) as reader:
-        copied = pickle.loads(pickle.dumps(reader))
-        assert len(reader.steps) == len(copied.steps) == 10
-        for step, clone in zip(reader.steps, copied.steps, strict=True):
-            np.testing.assert_array_equal(step.timestep.observation, clone.timestep.observation)
-        assert copied.action_spec() == Catch().action_spec()
-    assert copied.columns(0)["reward"][-1] == -1
-    copied.close()
+        clone = pickle.loads(pickle.dumps(reader))
+        assert len(reader.steps) == len(clone.steps) == 10
+        for step, twin in zip(reader.steps, clone.steps, strict=True):
+            np.testing.assert_array_equal(step.timestep.observation, twin.timestep.observation)
+        assert clone.action_spec() == Catch().action_spec()
+    assert clone.columns(0)["reward"][-1] == -1
+    clone.close()
     with pytest.raises(UsageError, match="closed"):
         pickle.loads(pickle.dumps(reader)).steps[0]
 

@@ -28,21 +28,21 @@ def record(writer, observations, types=None):
         writer.record_step(StepData(timestep, None), is_new_episode=i == 0)
 
 
-def shard(directory, index=0):
+def shard_path(directory, index=0):
     return sorted(path for path in directory.iterdir() if path.is_dir())[index]
 
 
-def files(directory):
+def read_files(directory):
     return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
-def episodes(directory):
+def read_episodes(directory):
     with envlogger.Reader(directory) as reader:
         assert reader.damage() == []
         return [[step.timestep.observation for step in episode] for episode in reader.episodes]
 
 
-def metadata(directory):
+def read_metadata(directory):
     with envlogger.Reader(directory) as reader:
         return list(reader.episode_metadata())
 
@@ -53,7 +53,7 @@ def flip_a_bit(path, position):
     path.write_bytes(data)
 
 
-def positions(path):
+def read_positions(path):
     with riegeli.RecordReader(path) as reader:
         return [reader.last_pos.numeric for _ in reader.read_records()]
 
@@ -85,13 +85,12 @@ METADATA = [{"number": index} for index in range(4)]
 
 
 def test_an_intact_recording_is_copied_unchanged(recording, tmp_path):
-    contents = files(recording)
+    contents = read_files(recording)
     report = envlogger.recover(recording, tmp_path / "new")
-    assert files(recording) == contents
-    copied = {
-        path.relative_to(tmp_path / "new"): data for path, data in files(tmp_path / "new").items()
-    }
-    assert copied == {path.relative_to(recording): data for path, data in contents.items()}
+    assert read_files(recording) == contents
+    new = tmp_path / "new"
+    copies = {path.relative_to(new): data for path, data in read_files(new).items()}
+    assert copies == {path.relative_to(recording): data for path, data in contents.items()}
     assert not report.is_changed
     assert str(report).splitlines() == [
         f"{tmp_path}/new: 4 -> 4 episodes, 8 -> 8 steps, 2 shards",
@@ -100,17 +99,17 @@ def test_an_intact_recording_is_copied_unchanged(recording, tmp_path):
 
 
 def test_recovery_in_place_loses_no_byte(recording):
-    flip_a_bit(shard(recording) / "step_offsets.riegeli", 100)
-    old_files = files(recording)
+    flip_a_bit(shard_path(recording) / "step_offsets.riegeli", 100)
+    old_files = read_files(recording)
     report = envlogger.recover(recording, in_place=True)
-    assert episodes(recording) == EPISODES
-    new_files = files(recording)
+    assert read_episodes(recording) == EPISODES
+    new_files = read_files(recording)
     for path, content in old_files.items():
         assert content in (new_files[path], new_files.get(path.with_name(path.name + ".damaged")))
     assert [shard.is_changed for shard in report.shards] == [True, False]
     assert not any(path.name.startswith(".") for path in new_files)
     assert not envlogger.recover(recording, in_place=True).is_changed
-    assert files(recording) == new_files
+    assert read_files(recording) == new_files
 
 
 def test_damaged_files_are_set_aside_with_free_names(recording):
@@ -165,25 +164,26 @@ def test_a_recording_that_goes_on_gives_a_warning(tmp_path):
 @pytest.mark.parametrize("fault", ["missing", "empty", "torn", "foreign"])
 def test_a_lost_index_is_rebuilt(recording, tmp_path, lost_files, fault):
     for name in lost_files:
-        path = shard(recording) / name
+        path = shard_path(recording) / name
         content = path.read_bytes()
         path.write_bytes({"torn": content[:-1], "foreign": b"x" * 500}.get(fault, b""))
         if fault == "missing":
             path.unlink()
     envlogger.recover(recording, tmp_path / "new")
-    assert episodes(tmp_path / "new") == EPISODES
+    assert read_episodes(tmp_path / "new") == EPISODES
     # Steps have marks of their episodes; metadata have none.
     has_metadata = lost_files == INDEX[:1]
-    assert metadata(tmp_path / "new") == (METADATA if has_metadata else [None] * 3 + METADATA[3:])
+    expected = METADATA if has_metadata else [None] * 3 + METADATA[3:]
+    assert read_metadata(tmp_path / "new") == expected
 
 
 def test_lost_metadata_of_episodes_are_reported(recording, tmp_path):
-    path = shard(recording) / "episode_metadata.riegeli"
-    flip_a_bit(path, positions(path)[0] + 50)
+    path = shard_path(recording) / "episode_metadata.riegeli"
+    flip_a_bit(path, read_positions(path)[0] + 50)
     report = envlogger.recover(recording, tmp_path / "new")
-    assert metadata(tmp_path / "new")[0] is None
-    assert metadata(tmp_path / "new")[3] == METADATA[3]
-    num_lost = sum(one is None for one in metadata(tmp_path / "new"))
+    assert read_metadata(tmp_path / "new")[0] is None
+    assert read_metadata(tmp_path / "new")[3] == METADATA[3]
+    num_lost = sum(one is None for one in read_metadata(tmp_path / "new"))
     assert f"the metadata of {num_lost} episodes cannot be read" in str(report)
 
 
@@ -199,41 +199,41 @@ def test_damaged_metadata_are_replaced(recording):
 
 
 def test_a_shard_in_which_no_step_is_left_is_reported(recording, tmp_path):
-    (shard(recording) / "steps.riegeli").unlink()
+    (shard_path(recording) / "steps.riegeli").unlink()
     report = envlogger.recover(recording, tmp_path / "new")
     assert "7 indexed steps cannot be read" in str(report)
     assert "no step is left," in str(report)
     envlogger.recover(recording, in_place=True)
     for directory in (recording, tmp_path / "new"):
-        assert episodes(directory) == EPISODES[3:]
+        assert read_episodes(directory) == EPISODES[3:]
 
 
 def test_lost_steps_split_their_episode(recording, tmp_path):
-    steps = shard(recording) / "steps.riegeli"
+    steps = shard_path(recording) / "steps.riegeli"
     with envlogger.Reader(recording) as reader:
         offsets = reader._backend._shards[0].step_offsets
     flip_a_bit(steps, int(offsets[1]) + 50)  # In the middle of the first episode.
     flip_a_bit(steps, int(offsets[3]) + 50)  # At the beginning of the second.
     report = envlogger.recover(recording, tmp_path / "new")
-    assert episodes(tmp_path / "new") == [[0], [2], [11], *EPISODES[2:]]
-    assert metadata(tmp_path / "new")[:3] == [METADATA[0], None, METADATA[1]]
+    assert read_episodes(tmp_path / "new") == [[0], [2], [11], *EPISODES[2:]]
+    assert read_metadata(tmp_path / "new")[:3] == [METADATA[0], None, METADATA[1]]
     assert "2 indexed steps cannot be read" in str(report)
     assert len(re.findall(r"lost in steps\.riegeli: \[\d+\.\.\d+\): ", str(report))) == 2
 
 
 def test_steps_behind_a_damaged_region_are_recovered_without_an_index(recording, tmp_path):
-    steps = shard(recording) / "steps.riegeli"
+    steps = shard_path(recording) / "steps.riegeli"
     with envlogger.Reader(recording) as reader:
         offsets = reader._backend._shards[0].step_offsets
     flip_a_bit(steps, int(offsets[1]) + 50)
     for name in INDEX:
-        (shard(recording) / name).unlink()
+        (shard_path(recording) / name).unlink()
     envlogger.recover(recording, tmp_path / "new")
-    assert episodes(tmp_path / "new") == [[0], [2], *EPISODES[1:]]
+    assert read_episodes(tmp_path / "new") == [[0], [2], *EPISODES[1:]]
 
 
 def test_a_torn_step_file_keeps_the_steps_before_the_tear(recording, tmp_path):
-    steps = shard(recording) / "steps.riegeli"
+    steps = shard_path(recording) / "steps.riegeli"
     with envlogger.Reader(recording) as reader:
         offsets = reader._backend._shards[0].step_offsets
     os.truncate(steps, int(offsets[4]) + 5)
@@ -290,8 +290,8 @@ record(writer, [20])  # Not flushed.
         [damage] = reader.damage()
         assert "steps.riegeli has steps without index (2 steps, " in str(damage)
     report = envlogger.recover(tmp_path, in_place=True)
-    assert episodes(tmp_path) == [[0, 1], [10, 11]]
-    assert metadata(tmp_path) == ["first", "second"]
+    assert read_episodes(tmp_path) == [[0, 1], [10, 11]]
+    assert read_metadata(tmp_path) == ["first", "second"]
     assert "1 -> 2 episodes, 2 -> 4 steps" in str(report)
 
 
@@ -311,8 +311,8 @@ writer.flush()
 """
     run_killed(tmp_path, code)
     envlogger.recover(tmp_path, in_place=True)
-    assert episodes(tmp_path) == [[0, 1], [20], [40]]
-    assert metadata(tmp_path) == [None, None, "fourth"]
+    assert read_episodes(tmp_path) == [[0, 1], [20], [40]]
+    assert read_metadata(tmp_path) == [None, None, "fourth"]
 
 
 def test_marks_override_step_types(tmp_path):
@@ -326,7 +326,7 @@ writer.flush()
 """
     run_killed(tmp_path, code)
     envlogger.recover(tmp_path, in_place=True)
-    assert episodes(tmp_path) == [[0, 1, 2, 3], [10, 11], [20, 21], [30, 31]]
+    assert read_episodes(tmp_path) == [[0, 1, 2, 3], [10, 11], [20, 21], [30, 31]]
 
 
 def test_an_episode_index_that_is_ahead_of_the_steps_is_recovered(tmp_path):
@@ -344,12 +344,12 @@ layout.encode_positions = lambda rows: make_array(rows) if len(rows) == 2 else o
 writer.flush()
 """
     run_killed(tmp_path, code)
-    index = shard(tmp_path) / "episode_index.riegeli"
+    index = shard_path(tmp_path) / "episode_index.riegeli"
     assert index.stat().st_size > 0
-    assert (shard(tmp_path) / "step_offsets.riegeli").stat().st_size <= 64  # No record.
+    assert (shard_path(tmp_path) / "step_offsets.riegeli").stat().st_size <= 64  # No record.
     envlogger.recover(tmp_path, in_place=True)
-    assert episodes(tmp_path) == [[0, 1], [10, 11], [20]]
-    assert metadata(tmp_path)[0] == "first"
+    assert read_episodes(tmp_path) == [[0, 1], [10, 11], [20]]
+    assert read_metadata(tmp_path)[0] == "first"
 
 
 @pytest.mark.slow
@@ -385,9 +385,9 @@ def test_recovery_keeps_all_flushed_episodes(
     writer.flush()
     shutil.copytree(directory, directory / "killed", ignore=lambda *_: {"killed"})
     writer.close()
-    assert episodes(directory) == recorded
+    assert read_episodes(directory) == recorded
     envlogger.recover(directory / "killed", directory / "recovered")
-    assert episodes(directory / "recovered") == recorded
+    assert read_episodes(directory / "recovered") == recorded
 
 
 # --- EnvLogger up to 1.3.
@@ -432,7 +432,7 @@ def test_recordings_of_the_published_envlogger_are_recovered(
 ):
     make_shard(tmp_path / "old" / "2024", types, num_indexed=num_indexed, starts=starts)
     envlogger.recover(tmp_path / "old", tmp_path / "new")
-    assert episodes(tmp_path / "new") == expected
+    assert read_episodes(tmp_path / "new") == expected
 
 
 def test_messages_of_other_types_are_one_episode(tmp_path):
@@ -450,8 +450,8 @@ def test_messages_of_other_types_are_one_episode(tmp_path):
 @pytest.mark.parametrize("subfolder", ["", "inside", "inside/deep", "../link/inside"])
 def test_a_destination_in_the_recording_is_refused(recording, subfolder):
     (recording.parent / "link").symlink_to(recording)
-    contents = files(recording)
+    contents = read_files(recording)
     with pytest.raises(ValueError, match=r"is in the recording .*count twice"):
         envlogger.recover(recording, recording / subfolder)
-    assert files(recording) == contents
+    assert read_files(recording) == contents
     envlogger.recover(recording, f"{recording}-beside")

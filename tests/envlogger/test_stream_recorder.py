@@ -28,8 +28,8 @@ def read_messages(path):
     decoded_messages = []
     with path.open("rb") as file, contextlib.suppress(EndOfFile):  # After a kill.
         reader = NonSeekingReader(file, decoder_factories=[DecoderFactory()])
-        for _, channel, message, decoded in reader.iter_decoded_messages(log_time_order=False):
-            decoded_messages.append((channel.topic, message.log_time, decoded))
+        for _, channel, message, content in reader.iter_decoded_messages(log_time_order=False):
+            decoded_messages.append((channel.topic, message.log_time, content))
     return decoded_messages
 
 
@@ -108,10 +108,10 @@ def test_threads_and_late_values_become_steps(tmp_path):
     np.testing.assert_array_equal(steps["action"][:, 0], np.ceil(seconds * 50 - 1e-6))
     pixels = rlds.sources.open(path, rate=30)
 
-    decoded = with_frames(pixels).columns(0, ["observation/images/top"])["observation"]["images"][
+    images = with_frames(pixels).columns(0, ["observation/images/top"])["observation"]["images"][
         "top"
     ]
-    for row, frame in enumerate(decoded[:59]):
+    for row, frame in enumerate(images[:59]):
         assert np.abs(frame.astype(int) - frames[row]).max() < 8
     sparse = rlds.sources.open(path, rate=1000, policy="nearest", max_age=1e-5)[0]
     assert 0 < sparse.num_steps < 100  # Only rows at which all streams have a value.

@@ -42,10 +42,10 @@ def test_frames_are_read_back_by_all_readers(tmp_path):
             np.testing.assert_array_equal(step.timestep.observation["top"], Arm().frames(row)[0])
         rlds = log.columns(0, rlds=True)["observation"]
         np.testing.assert_array_equal(rlds["top"], columns["top"])
-        both = log.recorded_columns(0, 2)["observation"]
-        np.testing.assert_array_equal(both["top"][40:], columns["top"])
-        copied = pickle.loads(pickle.dumps(log.backend)).steps[5].timestep.observation
-        np.testing.assert_array_equal(copied["top"], columns["top"][5])
+        joined = log.recorded_columns(0, 2)["observation"]
+        np.testing.assert_array_equal(joined["top"][40:], columns["top"])
+        observation = pickle.loads(pickle.dumps(log.backend)).steps[5].timestep.observation
+        np.testing.assert_array_equal(observation["top"], columns["top"][5])
         assert log.observation_spec()["top"].shape == SHAPE
         video = log.metadata()["video"]["observation/top"]
         assert (video["codec"], video["lossless"], video["fps"]) == ("h264", True, 30)

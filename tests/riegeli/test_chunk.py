@@ -163,7 +163,7 @@ def test_unusual_simple_chunks_are_read(data, num_records, size, expected):
     assert decode_simple_chunk(chunk) == decode_joined(chunk).cut() == expected
 
 
-def test_unknown_compression_is_told_from_damage():
+def test_unknown_compression_is_an_unimplemented_error():
     data = bytes.fromhex("610302010203616263")
     chunk = Chunk(ChunkType.SIMPLE, data, num_records=2, decoded_data_size=3)
     with pytest.raises(riegeli.UnimplementedError, match="unknown compression type 0x61"):

@@ -26,9 +26,9 @@ def test_decoding_returns_the_records_that_were_written(records, options):
 
 def test_only_small_files_take_the_fast_path():
     assert module._decode_small_file(make_file([b"a", b""], "zstd:3")) == [b"a", b""]
-    large = [bytes([i]) * 1000 for i in range(100)]
-    assert module._decode_small_file(make_file(large)) is None
-    assert riegeli.decode_file(make_file(large)) == large
+    records = [bytes([i]) * 1000 for i in range(100)]
+    assert module._decode_small_file(make_file(records)) is None
+    assert riegeli.decode_file(make_file(records)) == records
 
 
 def test_a_file_that_ends_at_a_block_boundary_is_decoded():

@@ -41,7 +41,7 @@ def write(steps, options, *, compression=None, **kwargs):
     return file.getvalue(), positions
 
 
-def own_threads():
+def list_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("riegeli")]
 
 
@@ -57,7 +57,7 @@ def test_files_and_positions_are_those_of_one_thread(options, steps, parallelism
     parallel_data, parallel_positions = write(steps, f"{options},parallelism:{parallelism}")
     assert parallel_data == data
     assert parallel_positions == positions
-    assert not own_threads()
+    assert not list_threads()
 
 
 @pytest.mark.parametrize("options", ["chunk_size:200", "transpose,chunk_size:200"])
@@ -188,7 +188,7 @@ def test_a_full_disk_is_an_error_by_closing_and_keeps_written_chunks(room):
     for call in (lambda: writer.write_record(b""), writer.flush, writer.close):
         with pytest.raises(OSError, match="No space left"):
             call()
-    assert not own_threads()
+    assert not list_threads()
     with pytest.raises(riegeli.FailedPreconditionError):
         _ = writer.last_pos
     reader = RecordReader(io.BytesIO(file.getvalue()))
@@ -221,7 +221,7 @@ def test_a_chunk_that_cannot_be_encoded_ends_the_writing_after_the_chunks_before
     with pytest.raises(MemoryError, match="five"):
         str(ends[5])
     assert list(RecordReader(io.BytesIO(file.getvalue())).read_records()) == CHUNKS[:5]
-    assert not own_threads()
+    assert not list_threads()
 
 
 def test_an_abandoned_record_has_no_position(monkeypatch):
@@ -253,7 +253,7 @@ def test_an_abandoned_record_has_no_position(monkeypatch):
     gates[1].set()
     with pytest.raises(OSError, match="broken"):
         writer.close()
-    assert not own_threads()
+    assert not list_threads()
     with pytest.raises(riegeli.FailedPreconditionError, match="it has no position"):
         str(end)
 
@@ -268,7 +268,7 @@ def test_an_interrupt_ends_the_threads():
     with pytest.raises(KeyboardInterrupt):
         with RecordWriter(InterruptedFile(), options=ONE_RECORD_CHUNKS) as writer:
             writer.write_records(CHUNKS)
-    assert not own_threads()
+    assert not list_threads()
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_an_interrupt_ends_the_threads():
         ("raise SystemExit", False),
     ],
 )
-def test_a_process_ends_with_and_without_closing(tmp_path, ending, is_complete):
+def test_a_process_ends_also_without_closing(tmp_path, ending, is_complete):
     path = tmp_path / "records"
     code = f"""if True:
         from riegeli import RecordWriter

@@ -297,10 +297,10 @@ def test_chunks_that_cannot_be_decoded_are_left_out():
 @pytest.mark.parametrize("options", ["uncompressed", "transpose"])
 def test_records_that_are_no_messages_are_left_out(options):
     file = io.BytesIO()
-    good = RecordsMetadata(num_records=7).SerializeToString()
+    message = RecordsMetadata(num_records=7).SerializeToString()
     with RecordWriter(file, owns_dest=False, options=options) as writer:
         numerics = []
-        for record in (good, b"\xff", good, b"\xff"):
+        for record in (message, b"\xff", message, b"\xff"):
             writer.write_record(record)
             numerics.append(writer.last_pos.numeric)
     file.seek(0)

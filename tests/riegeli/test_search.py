@@ -99,7 +99,7 @@ def test_a_search_without_comparable_records_finds_nothing(records):
         assert reader.read_record() is None
 
 
-def test_a_test_can_give_up_or_fail():
+def test_the_test_of_a_search_can_stop_or_fail():
     file, _ = write([b"1", b"2"])
     reader = RecordReader(file)
 

@@ -420,7 +420,7 @@ def test_records_beyond_their_declared_number_are_refused():
         SOUND.read(0, 3)
 
 
-def test_submessages_are_nested_to_a_limit():
+def test_submessages_nested_beyond_a_limit_are_refused():
     # All ends of submessages, all begins, and the begin of the record.
     def nested(depth):
         return Sections(
@@ -456,7 +456,7 @@ def test_skipped_fields_count_as_progress(monkeypatch):
     assert decode_transposed_chunk(chunk, 100, {}) == [b""] * 100
 
 
-def test_records_that_no_reader_takes_are_not_written(monkeypatch):
+def test_records_too_long_for_readers_are_not_written(monkeypatch):
     monkeypatch.setattr(transposed_encoder, "MAX_WHOLE_RECORD_SIZE", 10)
     message = field(1, 2, with_length(b"\xff" * 20))
     encode_transposed_chunk([b"\xff" * 10, message], UNCOMPRESSED)
@@ -498,6 +498,6 @@ def test_a_machine_that_writes_nothing_is_stopped():
         decode_transposed_chunk(Chunk(ChunkType.TRANSPOSED, data, 1, 1), 1)
 
 
-def test_unknown_compression_is_told_from_damage():
+def test_unknown_compression_is_an_unimplemented_error():
     with pytest.raises(riegeli.UnimplementedError, match="0x61"):
         decode("610100")

@@ -32,10 +32,10 @@ DAMAGED_FILES = {
 
 
 def damage(raw, target):
-    file, _, inner = target.partition(":")
-    if inner:
+    file, _, key = target.partition(":")
+    if key:
         with h5py.File(raw / file, "a") as h5_file:
-            del h5_file[inner]
+            del h5_file[key]
     else:
         content = (raw / file).read_bytes()
         (raw / file).write_bytes(content[: -max(40, len(content) // 4)])

@@ -146,9 +146,9 @@ def test_croissant_files_are_valid_and_load(dataset, log, tmp_path):
         assert len(files) == len(paths)
     assert fields["observation"].array_shape_tuple == (10, 5)
     # The provenance of a converted dataset.
-    first = rlds.sources.export(log, "webdataset", tmp_path / "first").path
-    created = rlds.sources.export(first, "tfds", tmp_path / "made").path
-    result = rlds_tools.card(created, croissant=tmp_path / "made.json")
+    shards = rlds.sources.export(log, "webdataset", tmp_path / "first").path
+    converted = rlds.sources.export(shards, "tfds", tmp_path / "made").path
+    result = rlds_tools.card(converted, croissant=tmp_path / "made.json")
     assert not mlcroissant.Dataset(jsonld=result.croissant_file).metadata.issues.errors
     (activity,) = result.croissant["prov:wasGeneratedBy"]
     assert activity["prov:label"] == "convert format: tfds"
@@ -292,9 +292,9 @@ def test_card_command_prints_or_writes_and_overwrites_nothing(
     text = capsys.readouterr().out
     assert text == rlds_tools.card(dataset, citation="@misc{tiny}").readme
     assert run(dataset, "-o", "README.md", "--task", "robotics", "--license", "MIT") == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("tiny: wrote README.md\nmissing: description, citation;")
-    assert printed.splitlines()[-1].startswith("next: ")
+    output = capsys.readouterr().out
+    assert output.startswith("tiny: wrote README.md\nmissing: description, citation;")
+    assert output.splitlines()[-1].startswith("next: ")
     assert "- robotics\ntags:" in Path("README.md").read_text()
     assert run(dataset, "-o", "README.md") == 1
     assert "--force" in capsys.readouterr().err

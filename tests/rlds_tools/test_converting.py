@@ -91,8 +91,8 @@ def test_conversion_applies_options_and_overwrites_nothing(raw, tmp_path, capfd)
 
 
 def test_options_equal_the_arguments_of_convert(raw, tmp_path, capsys):
-    one = tmp_path / "one"
-    assert run("rlds_d4rl", raw, "--to=array_record", "--no-shuffle", data_dir=one) == 0
+    folder = tmp_path / "one"
+    assert run("rlds_d4rl", raw, "--to=array_record", "--no-shuffle", data_dir=folder) == 0
     converted = tfds_builders.convert(
         D4rlSource(raw),
         name="rlds_d4rl",
@@ -115,14 +115,14 @@ def test_name_option_names_the_dataset_and_must_be_valid(raw, tmp_path, capsys):
 
 def test_a_copy_keeps_its_name_and_its_version(raw, tmp_path):
     assert run("rlds_d4rl", raw, data_dir=tmp_path / "one") == 0
-    [copied] = (tmp_path / "one/rlds_d4rl/file").iterdir()
-    copied = copied.rename(copied.with_name("2.0.1"))
-    file = copied / "dataset_info.json"
+    [folder] = (tmp_path / "one/rlds_d4rl/file").iterdir()
+    folder = folder.rename(folder.with_name("2.0.1"))
+    file = folder / "dataset_info.json"
     file.write_text(re.sub('"version": "[0-9.]+"', '"version": "2.0.1"', file.read_text()))
-    assert commands.run(["convert", str(copied), str(tmp_path / "two")]) == 0
+    assert commands.run(["convert", str(folder), str(tmp_path / "two")]) == 0
     assert (tmp_path / "two/rlds_d4rl/2.0.1/dataset_info.json").exists()
     options = ["--name", "other", "--version", "3.0.0"]
-    assert commands.run(["convert", str(copied), str(tmp_path / "two"), *options]) == 0
+    assert commands.run(["convert", str(folder), str(tmp_path / "two"), *options]) == 0
     assert (tmp_path / "two/other/3.0.0/dataset_info.json").exists()
 
 
@@ -167,9 +167,9 @@ def test_config_stays_if_an_option_is_passed(raw, tmp_path, capsys):
     assert run(name, raw, "--option=length=null", data_dir=tmp_path / "one") == 0
     assert run(name, raw, data_dir=tmp_path / "two") == 0
     lines = capsys.readouterr().out.splitlines()
-    one, two = [line for line in lines if line.startswith("/")]
-    assert conversions.contents(one) == conversions.contents(two)
-    metadata = tfds.builder_from_directory(one).info.metadata
+    with_option, without_option = [line for line in lines if line.startswith("/")]
+    assert conversions.contents(with_option) == conversions.contents(without_option)
+    metadata = tfds.builder_from_directory(with_option).info.metadata
     assert metadata["d4rl"]["dataset"] == "hopper-medium-v2"
 
 
@@ -180,8 +180,8 @@ def test_pipeline_options_do_not_change_the_dataset(raw, tmp_path, capsys):
     assert run("rlds_d4rl", raw, *beam, data_dir=tmp_path / "one") == 0
     assert run("rlds_d4rl", raw, data_dir=tmp_path / "two") == 0
     lines = capsys.readouterr().out.splitlines()
-    one, two = [line for line in lines if line.startswith("/")]
-    assert conversions.contents(one) == conversions.contents(two)
+    with_beam, without_beam = [line for line in lines if line.startswith("/")]
+    assert conversions.contents(with_beam) == conversions.contents(without_beam)
 
 
 @pytest.mark.parametrize(
@@ -374,10 +374,10 @@ def test_conversion_keeps_labels_and_can_store_them_as_fields(log, tmp_path, mon
     assert read_rows(tmp_path / "made" / "fields") == read_rows(source)
     episodes = sources.open(tmp_path / "made" / "fields")
     by_key = {as_converted(episode).key: as_converted(episode) for episode in episodes}
-    stored = [e.metadata["label"] for e in by_key.values()]
-    assert {text_of(values["quality"]) for values in stored} == {b""}  # They differ.
-    assert sorted(map(str, (values["score"] for values in stored))) == ["0.5", "nan", "nan"]
-    slips = [e.steps["label"]["slip"].tolist() for e in by_key.values()]
+    label_fields = [episode.metadata["label"] for episode in by_key.values()]
+    assert {text_of(values["quality"]) for values in label_fields} == {b""}  # They differ.
+    assert sorted(map(str, (values["score"] for values in label_fields))) == ["0.5", "nan", "nan"]
+    slips = [episode.steps["label"]["slip"].tolist() for episode in by_key.values()]
     assert sorted(slips)[-1] == [3 <= step < 6 for step in range(10)]
     assert (
         commands.run([*command[:2], str(tmp_path / "z"), "--to", "zarr", "--labels", "slip"]) == 0

@@ -24,8 +24,8 @@ def run(*words):
 def test_edits_are_planned_applied_and_recorded(demos, tmp_path, capsys):
     episodes = list(rlds.sources.open(demos))
     assert run("edit", demos, "--delete", "index = 1", "--plan") == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith(
+    output = capsys.readouterr().out
+    assert output.startswith(
         "plan; nothing was written\nd4rl: 2 of 3 episodes stay\n2 are copied unchanged"
     )
     assert len(rlds.sources.open(demos)) == 3

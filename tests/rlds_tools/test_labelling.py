@@ -20,15 +20,15 @@ def run(*words):
     return commands.run(["label", *map(str, words)])
 
 
-def printed(capsys, *words):
+def run_json(capsys, *words):
     capsys.readouterr()
     assert run(*words, "--json") == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_labels_are_added_shown_and_compared(data, capsys):
-    assert printed(capsys, data) == {"path": data, "episodes": 3, "layers": []}
-    assert printed(capsys, "add", data, "quality", "0,1:3", "good", "--by", "ann")["labels"] == 3
+    assert run_json(capsys, data) == {"path": data, "episodes": 3, "layers": []}
+    assert run_json(capsys, "add", data, "quality", "0,1:3", "good", "--by", "ann")["labels"] == 3
     assert run("add", data, "quality", 1, "bad", "--by", "bob") == 0
     assert run("add", data, "score", 0, "4", "--by", "ann") == 0
     assert run("add", data, "score", 1, "5.5", "--by", "ann") == 0
@@ -41,7 +41,7 @@ def test_labels_are_added_shown_and_compared(data, capsys):
     assert [(row.begin, row.end, row.tool) for row in labels if row.layer == "slip"] == [
         (7, 10, "rlds label")
     ]
-    layers = {layer["name"]: layer for layer in printed(capsys, data)["layers"]}
+    layers = {layer["name"]: layer for layer in run_json(capsys, data)["layers"]}
     assert layers["quality"] == {
         **{"name": "quality", "type": "choice", "labels": 4, "values": {"good": 3, "bad": 1}},
         **{"annotators": {"ann": 3, "bob": 1}},
@@ -52,7 +52,7 @@ def test_labels_are_added_shown_and_compared(data, capsys):
     assert run(data) == 0
     output = capsys.readouterr().out
     assert "quality  choice       4         3           0         1  good 3, bad 1" in output
-    result = {each["layer"]: each for each in printed(capsys, "agreement", data)["compared"]}
+    result = {each["layer"]: each for each in run_json(capsys, "agreement", data)["compared"]}
     assert result["quality"]["annotators"] == ["ann", "bob"]
     assert (result["quality"]["equal"], result["slip"]["alpha"]) == (0.0, None)
     assert run("agreement", data, "--layer", "quality") == 0
@@ -65,10 +65,10 @@ def test_exported_labels_are_imported_into_a_copy(data, tmp_path, capsys):
     assert run("agreement", data) == 1
     assert "no labels to compare" in capsys.readouterr().err
     assert run("add", data, "quality", "0:2", "good", "--by", "ann") == 0
-    assert printed(capsys, "export", data, tmp_path / "x.csv")["labels"] == 2
+    assert run_json(capsys, "export", data, tmp_path / "x.csv")["labels"] == 2
     copy = shutil.copytree(data, tmp_path / "copy", ignore=lambda *_: [".rlds"])
-    assert printed(capsys, "import", copy, tmp_path / "x.csv")["labels"] == 2
-    assert printed(capsys, "import", copy, tmp_path / "x.csv")["labels"] == 0
+    assert run_json(capsys, "import", copy, tmp_path / "x.csv")["labels"] == 2
+    assert run_json(capsys, "import", copy, tmp_path / "x.csv")["labels"] == 0
     assert list(rlds.labels.open(copy)) == list(rlds.labels.open(data))
     with open(tmp_path / "x.csv", "a") as file:
         file.write("quality,choice,good,nowhere,10,,,ann,,,,\n")

@@ -324,10 +324,8 @@ def test_gymnasium_environments_are_recorded_by_name_or_as_objects(tmp_path):
     assert result.steps == 60
     with envlogger.Reader(tmp_path / "a") as log:
         assert log.action_spec().num_values == 2
-    created = gymnasium.make("Pendulum-v1", max_episode_steps=4)
-    result = rlds_tools.record(
-        created, tmp_path / "b", episodes=1, info=True, policy="constant:0.5"
-    )
+    env = gymnasium.make("Pendulum-v1", max_episode_steps=4)
+    result = rlds_tools.record(env, tmp_path / "b", episodes=1, info=True, policy="constant:0.5")
     assert result.environment == "Pendulum-v1"
     steps = open_episodes(tmp_path / "b")[0].steps
     assert steps["truncated"].tolist() == [False] * 4 + [True]

@@ -28,8 +28,8 @@ def test_a_log_that_was_cut_short_is_recovered_in_place_or_as_a_copy(cut_log, tm
     output = capsys.readouterr().out
     assert "nothing was written" in output
     assert read_files(cut_log) == files
-    planned = rlds_tools.recover(cut_log, dry_run=True)
-    assert (planned.num_episodes, planned.num_steps, planned.is_changed) == (3, 30, True)
+    plan = rlds_tools.recover(cut_log, dry_run=True)
+    assert (plan.num_episodes, plan.num_steps, plan.is_changed) == (3, 30, True)
     copy = rlds_tools.recover(cut_log, tmp_path / "copy")
     assert read_files(cut_log) == files
     assert (copy.num_episodes, copy.num_steps) == (3, 30)

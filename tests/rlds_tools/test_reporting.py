@@ -20,7 +20,7 @@ from rlds_tools.reporting import charts, video
 
 @pytest.fixture(scope="session")
 def faulty_dataset(tmp_path_factory):
-    """A dataset of six episodes; the camera of one is black, another has an instruction."""
+    """A dataset of six episodes; the camera of one is black, another lacks its last flag."""
     episodes = [episode(length, seed=length) for length in (12, 8, 30, 11, 2, 40)]
     episodes[1]["steps"]["observation"]["camera"][:] = 0
     episodes[2]["steps"]["is_last"][:] = False
@@ -34,7 +34,7 @@ def page(faulty_dataset):
     return rlds_tools.report(faulty_dataset, frames=10).content
 
 
-def test_a_page_has_its_sections_and_needs_nothing_else(page):
+def test_a_page_has_its_sections_and_no_external_resources(page):
     assert re.findall(r'<section id="(\w+)"', page) == [
         *("overview", "findings", "audit", "episodes", "frames", "distributions", "dimensions"),
         *("states", "scores", "fields", "statistics", "provenance"),
@@ -102,7 +102,7 @@ def test_a_report_has_each_fault_once(faulty_arm):
     ]
     assert all(result.count for result in report.findings)
     text = re.sub(r"<[^>]+>", " ", report.content)
-    assert text.count("the state follows the action 2 rows earlier than usual") == 2  # Table, mark.
+    assert text.count("the state follows the action 2 rows earlier than usual") == 2
     assert "Not assessed: smoothness" in text
     assert set(report.shown) >= {4, 7, 9, 11, 14, 16, 17}
     assert rlds_tools.report(faulty_arm, frames=2, jobs=2).findings == report.findings
@@ -296,8 +296,8 @@ def test_frames_of_video_cameras_are_shown(tmp_path):
     pytest.importorskip("av")
     camera_arm.record(tmp_path)
     content = rlds_tools.report(tmp_path, cameras=["observation/top"], frames=4).content
-    first, _ = re.findall('<video src="data:video/mp4;base64,([^"]+)"', content)
-    with ClipReader(base64.b64decode(first)) as reader:
+    video_bytes, _ = re.findall('<video src="data:video/mp4;base64,([^"]+)"', content)
+    with ClipReader(base64.b64decode(video_bytes)) as reader:
         frames = reader.frames(0, len(reader))[:, ::2, ::2].astype(int)
     expected = [camera_arm.Arm().frames(row)[0] for row in (0, 13, 26, 39)]
     assert np.abs(frames - expected).mean() < 10

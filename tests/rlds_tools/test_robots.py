@@ -38,9 +38,9 @@ def test_zero_first_actions_are_a_known_defect_of_bridge(tmp_path):
 
 def test_last_flags_that_are_never_true_are_errors(tmp_path):
     path = raw_oxe.roboturk(tmp_path / "roboturk" / "1.0.0")
-    last = "is_last is false, but this is the last step"
-    assert ("error", last) in list_findings(path)
-    assert "the episodes of the files are the boundaries" in list_hints(path)[last]
+    text = "is_last is false, but this is the last step"
+    assert ("error", text) in list_findings(path)
+    assert "the episodes of the files are the boundaries" in list_hints(path)[text]
 
 
 def test_folders_must_have_the_names_of_their_datasets(tmp_path):
@@ -113,12 +113,12 @@ def test_inspect_and_stats_name_the_elements_of_known_robots(tmp_path, capsys):
     names = rlds_tools.stats(path, fields=["action/world_vector", "reward"]).to_dict()["names"]
     assert names == {"action/world_vector": ["x", "y", "z"]}
     # Datasets without an entry have no robotics.
-    other = raw_oxe.bridge_dataset(tmp_path / "other" / "1.0.0", "other")
-    assert rlds_tools.inspect(other).robotics is None
+    path = raw_oxe.bridge_dataset(tmp_path / "other" / "1.0.0", "other")
+    assert rlds_tools.inspect(path).robotics is None
     (tmp_path / "other" / "1.0.0" / "metadata.json").write_text(
         '{"rlds_robotics": {"robot": "mine", "action": {"action[0:3]": "position_delta"}}}'
     )
-    assert "known dataset other: mine" in str(rlds_tools.inspect(other))
+    assert "known dataset other: mine" in str(rlds_tools.inspect(path))
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])

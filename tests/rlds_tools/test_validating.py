@@ -160,10 +160,10 @@ def test_validation_stops_after_1000_unreadable_episodes(dataset, tmp_path):
 
 def test_images_are_decoded_only_with_checksums(tmp_path):
     content = episode(6)
-    damaged = b"\x89PNG\r\n\x1a\n nothing"
+    invalid_png = b"\x89PNG\r\n\x1a\n nothing"
     camera = content["steps"]["observation"]["camera"]
     frames = np.array([png.encode_png(frame) for frame in camera], object)
-    frames[4] = damaged
+    frames[4] = invalid_png
     content["steps"]["observation"]["camera"] = frames
     path = write_dataset(tmp_path, [content])
     assert validate(path) == []
@@ -203,7 +203,7 @@ def test_empty_instructions_are_warnings(tmp_path):
     assert ("warning", "language_instruction is empty", (0,)) in validate(tmp_path)
 
 
-def test_a_profile_checks_the_needs_of_its_loaders(dataset, log):
+def test_a_profile_checks_the_requirements_of_its_loaders(dataset, log):
     texts = [text for _, text, _ in validate(dataset, profile="octo")]
     assert any("language_instruction: no text in the steps" in text for text in texts)
     with pytest.raises(ValueError, match="works only with TFDS datasets"):

@@ -25,15 +25,15 @@ def run(*words):
     return commands.run(list(map(str, words)))
 
 
-def printed(capsys, *words):
+def run_json(capsys, *words):
     assert run(*words, "--json") == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_stats_count_the_chosen_episodes(dataset, log, capsys):
-    result = printed(capsys, "stats", dataset, "--where", "steps > 5")
+    result = run_json(capsys, "stats", dataset, "--where", "steps > 5")
     assert (result["episodes"], result["steps"]) == (2, 38)
-    result = printed(capsys, "stats", log, "--where", "index = 1")
+    result = run_json(capsys, "stats", log, "--where", "index = 1")
     assert (result["episodes"], result["steps"]) == (1, 10)
     assert run("stats", dataset, "--where", "steps > 100") == 1
     assert "none of the 3 episodes fulfils" in capsys.readouterr().err
@@ -42,17 +42,17 @@ def test_stats_count_the_chosen_episodes(dataset, log, capsys):
 
 
 def test_inspect_numbers_chosen_episodes_as_the_dataset_does(dataset, log, capsys):
-    result = printed(capsys, "inspect", dataset, "--where", "steps > 5")
+    result = run_json(capsys, "inspect", dataset, "--where", "steps > 5")
     assert [(s["episodes"], s["steps"], s["lengths"]) for s in result["splits"]] == [
         (2, 38, [8, 19, 30])
     ]
-    result = printed(capsys, "inspect", log, "--where", "steps > 10")
+    result = run_json(capsys, "inspect", log, "--where", "steps > 10")
     assert [(split["episodes"], split["steps"]) for split in result["splits"]] == [(0, 0)]
     assert run("inspect", log, "--where", "steps > 10", "--lineage") == 2
     words = ("inspect", dataset, "--where", "steps > 5", "--episode", "0")
-    assert printed(capsys, *words)["num_steps"] == 8
+    assert run_json(capsys, *words)["num_steps"] == 8
     episodes = rlds.sources.open(dataset)
-    result = printed(capsys, *words, "--step", "3")
+    result = run_json(capsys, *words, "--step", "3")
     assert result["episode"] == 1  # Its number in the dataset, which edits take.
     assert run(*words) == 0
     assert f"next: rlds inspect {dataset} --episode 1 --step 0" in capsys.readouterr().out
@@ -61,14 +61,14 @@ def test_inspect_numbers_chosen_episodes_as_the_dataset_does(dataset, log, capsy
     assert result["fields"]["action"] == episodes[1]["action"][3]
 
 
-def test_the_table_of_episodes_has_the_chosen_ones(dataset, log, tmp_path, capsys):
+def test_the_table_of_episodes_has_the_chosen_episodes(dataset, log, tmp_path, capsys):
     words = ("episodes", dataset, "--where", "steps > 5")
-    result = printed(capsys, *words)
+    result = run_json(capsys, *words)
     assert result["columns"][:3] == ["index", "key", "steps"]
     assert [episode[0::2][:2] for episode in result["episodes"]] == [[1, 8], [2, 30]]
     assert run(*words, "--columns", "index,steps", "--csv") == 0
     assert capsys.readouterr().out == "index,steps\n1,8\n2,30\n"
-    assert "observation/position" in printed(capsys, *words, "--columns", "all")["columns"]
+    assert "observation/position" in run_json(capsys, *words, "--columns", "all")["columns"]
     assert run(*words, "--columns", "colour") == 1
     assert "no column 'colour'; there are: split, index" in capsys.readouterr().err
     splits = tmp_path / "several"
@@ -77,9 +77,9 @@ def test_the_table_of_episodes_has_the_chosen_ones(dataset, log, tmp_path, capsy
     )
     capsys.readouterr()
     words = ("episodes", splits, "--columns", "split,index,steps")
-    assert printed(capsys, *words, "--where", "steps > 9")["episodes"] == [["long", 1, 30]]
-    assert len(printed(capsys, *words)["episodes"]) == 3
-    digests = printed(capsys, "episodes", log, "--columns", "digest")["episodes"]
+    assert run_json(capsys, *words, "--where", "steps > 9")["episodes"] == [["long", 1, 30]]
+    assert len(run_json(capsys, *words)["episodes"]) == 3
+    digests = run_json(capsys, "episodes", log, "--columns", "digest")["episodes"]
     assert all(re.fullmatch("[0-9a-f]{32}", digest) for (digest,) in digests)
     assert run("episodes", log) == 0
     assert "3 episodes\nindex" in capsys.readouterr().out
@@ -90,7 +90,7 @@ def test_list_counts_the_matching_episodes_of_each_dataset(dataset, log, tmp_pat
         shutil.copytree(data, tmp_path / "data" / os.path.basename(data))
     (tmp_path / "data" / "damaged").mkdir()
     (tmp_path / "data" / "damaged" / "dataset_info.json").write_text("{")
-    result = printed(capsys, "list", tmp_path / "data", "--where", "steps > 9")["datasets"]
+    result = run_json(capsys, "list", tmp_path / "data", "--where", "steps > 9")["datasets"]
     counts = {
         each["format"]: [each[name] for name in ("episodes", "matching", "matching_steps", "error")]
         for each in result
@@ -113,7 +113,7 @@ def test_list_counts_the_matching_episodes_of_each_dataset(dataset, log, tmp_pat
 
 def test_a_report_shows_the_chosen_episodes_and_its_condition(dataset, log, tmp_path, capsys):
     condition = "steps > 5 and index <> 7"
-    result = printed(capsys, "report", dataset, "-o", tmp_path / "r.html", "--where", condition)
+    result = run_json(capsys, "report", dataset, "-o", tmp_path / "r.html", "--where", condition)
     assert (result["episodes"], result["total"], result["steps"]) == (2, 2, 38)
     titles = re.findall(r"<h3>(Episode \d+)", (tmp_path / "r.html").read_text())
     assert sorted(titles) == ["Episode 1", "Episode 2"]  # Their numbers in the dataset.
@@ -121,7 +121,7 @@ def test_a_report_shows_the_chosen_episodes_and_its_condition(dataset, log, tmp_
         shlex.quote(condition).replace("'", "&#x27;").replace(">", "&gt;").replace("<", "&lt;")
         in (tmp_path / "r.html").read_text()
     )
-    result = printed(capsys, "report", log, "-o", tmp_path / "l.html", "--where", "index = 2")
+    result = run_json(capsys, "report", log, "-o", tmp_path / "l.html", "--where", "index = 2")
     assert (result["episodes"], result["steps"]) == (1, 10)
 
 
@@ -150,13 +150,13 @@ def test_an_export_has_the_chosen_episodes(data, tmp_path, capsys):
 
 def test_a_converted_dataset_has_the_chosen_episodes(data, tmp_path, capsys):
     assert run("convert", data, tmp_path, "--where", "index <> 1", "--name", "some", "-q") == 0
-    created = tmp_path / "some" / "1.0.0"
-    episodes, result = rlds.sources.open(data), rlds.sources.open(created)
+    path = tmp_path / "some" / "1.0.0"
+    episodes, result = rlds.sources.open(data), rlds.sources.open(path)
     assert sorted(map(len, result)) == [len(episodes[0]), len(episodes[2])]
     # A selection is not checked against the counts of the metadata.
     counts = result.metadata["conversion"]["splits"]["train"]
     assert counts["episodes"] == 2  # Steps of what is copied are not counted.
     assert counts.get("steps", sum(map(len, result))) == sum(map(len, result))
-    findings = rlds_tools.report(created, where="index = 0").findings
+    findings = rlds_tools.report(path, where="index = 0").findings
     assert not [finding for finding in findings if "the metadata says" in finding.text]
     assert run("convert", "--dataset", "rlds_d4rl/x", data, tmp_path, "--where", "index = 1") == 2

@@ -66,9 +66,9 @@ def test_metadata_of_the_dataset_is_copied(backend):
         assert writer.metadata()["robot"] == {"arms": 2}
     with backend.reader() as reader:
         assert reader.metadata() == {"robot": {"arms": 2}, "tags": ["a"]}
-        copied = reader.copy()
-        copied.metadata()["more"] = 1
-        assert "more" in copied.metadata()  # Always the same dict.
+        clone = reader.copy()
+        clone.metadata()["more"] = 1
+        assert "more" in clone.metadata()  # Always the same dict.
         assert "more" not in reader.metadata()
 
 

@@ -65,6 +65,6 @@ def test_a_value_that_cannot_be_copied_leaves_no_trace():
 def test_writers_can_be_pickled():
     writer = InMemoryBackendWriter()
     record(writer, 1)
-    copied = pickle.loads(pickle.dumps(writer))
-    record(copied, 2, is_new_episode=False)
-    assert (len(writer.steps), len(copied.steps)) == (1, 2)
+    clone = pickle.loads(pickle.dumps(writer))
+    record(clone, 2, is_new_episode=False)
+    assert (len(writer.steps), len(clone.steps)) == (1, 2)

@@ -25,7 +25,7 @@ def damage_messages(reader):
     return [str(damage) for damage in reader.damage()]
 
 
-def episodes(reader):
+def read_episodes(reader):
     return [observations(episode) for episode in reader.episodes]
 
 
@@ -46,7 +46,7 @@ def dataset(tmp_path):
     return tmp_path
 
 
-def shard(dataset, index):
+def shard_path(dataset, index):
     return sorted(path for path in dataset.iterdir() if path.is_dir())[index]
 
 
@@ -76,7 +76,7 @@ def test_reading_in_order_does_not_seek(dataset, monkeypatch):
     with RiegeliBackendReader(dataset) as reader:
         assert len(list(reader.steps)) == 9
         assert len(positions) == 2  # To the first step of each shard.
-        assert episodes(reader) == EPISODES
+        assert read_episodes(reader) == EPISODES
 
 
 def test_threads_may_share_a_reader(dataset):
@@ -84,7 +84,7 @@ def test_threads_may_share_a_reader(dataset):
     with RiegeliBackendReader(dataset) as reader:
 
         def read():
-            results.extend(episodes(reader) for _ in range(10))
+            results.extend(read_episodes(reader) for _ in range(10))
 
         threads = [threading.Thread(target=read) for _ in range(4)]
         for thread in threads:
@@ -100,10 +100,10 @@ def test_few_files_are_open_at_a_time(tmp_path):
         for i in range(20):
             writer.record_step(StepData(dm_env.restart(np.array([i])), None), True)
             writer.set_episode_metadata(i)
-    before = len(os.listdir("/proc/self/fd"))
+    num_open = len(os.listdir("/proc/self/fd"))
     with RiegeliBackendReader(tmp_path) as reader:
         for _ in zip(reader.episodes, reader.episode_metadata(), reader.steps):
-            assert len(os.listdir("/proc/self/fd")) <= before + 2
+            assert len(os.listdir("/proc/self/fd")) <= num_open + 2
 
 
 @pytest.mark.slow
@@ -123,28 +123,30 @@ def test_a_shard_in_which_nothing_was_flushed_counts_as_empty(dataset):
     (dataset / "notes").mkdir()
     (dataset / "notes" / "readme.txt").touch()
     with RiegeliBackendReader(dataset) as reader:
-        assert episodes(reader) == EPISODES
-        assert episodes(reader.copy()) == EPISODES
+        assert read_episodes(reader) == EPISODES
+        assert read_episodes(reader.copy()) == EPISODES
 
 
 def test_steps_without_an_index_of_episodes_are_only_steps(dataset):
-    (shard(dataset, 0) / "episode_index.riegeli").write_bytes(b"")
+    (shard_path(dataset, 0) / "episode_index.riegeli").write_bytes(b"")
     with RiegeliBackendReader(dataset) as reader:
-        assert episodes(reader) == EPISODES[2:]
+        assert read_episodes(reader) == EPISODES[2:]
         assert observations(reader.steps) == [0, 1, 2, 10, 11, 20, 21, 22, 30]
 
 
 def test_indexed_episodes_without_steps_are_left_out(dataset):
-    write_array(shard(dataset, 1) / "episode_index.riegeli", np.array([[0, -1], [3, -1], [4, -1]]))
+    write_array(
+        shard_path(dataset, 1) / "episode_index.riegeli", np.array([[0, -1], [3, -1], [4, -1]])
+    )
     with RiegeliBackendReader(dataset) as reader:
-        assert episodes(reader) == EPISODES
+        assert read_episodes(reader) == EPISODES
 
 
 # --- Damaged files.
 
 
 def test_a_flipped_bit_in_a_step_raises_an_error_with_its_position(dataset):
-    path = shard(dataset, 1) / "steps.riegeli"
+    path = shard_path(dataset, 1) / "steps.riegeli"
     with RiegeliBackendReader(dataset) as reader:
         flip_a_bit(path, path.stat().st_size // 2)
         with pytest.raises(DamagedDataError) as caught:
@@ -163,7 +165,7 @@ def test_a_flipped_bit_in_a_step_raises_an_error_with_its_position(dataset):
 
 
 def test_a_truncated_step_file_raises_an_error_for_the_lost_steps_only(dataset):
-    path = shard(dataset, 1) / "steps.riegeli"
+    path = shard_path(dataset, 1) / "steps.riegeli"
     os.truncate(path, path.stat().st_size - 10)
     with RiegeliBackendReader(dataset) as reader:
         assert len(reader.steps) == 9
@@ -173,21 +175,21 @@ def test_a_truncated_step_file_raises_an_error_for_the_lost_steps_only(dataset):
 
 
 def test_a_missing_step_file_is_reported_and_hides_no_other_shard(dataset):
-    path = shard(dataset, 1) / "steps.riegeli"
+    path = shard_path(dataset, 1) / "steps.riegeli"
     path.unlink()
     with RiegeliBackendReader(dataset) as reader:
-        assert episodes(reader) == EPISODES[:2]
+        assert read_episodes(reader) == EPISODES[:2]
         assert damage_messages(reader) == [f"{path} is missing (4 steps): {RECOVER}"]
 
 
 def test_steps_behind_the_end_of_a_truncated_file_are_left_out(dataset):
-    path = shard(dataset, 1) / "steps.riegeli"
+    path = shard_path(dataset, 1) / "steps.riegeli"
     with RiegeliBackendReader(dataset) as reader:
         position = int(reader._shards[1].step_offsets[1])
     os.truncate(path, position + 10)
     with RiegeliBackendReader(dataset) as reader:
         # Step 21 is cut. Its episode is left out, but its other steps can be read.
-        assert episodes(reader) == EPISODES[:2]
+        assert read_episodes(reader) == EPISODES[:2]
         assert observations(reader.steps[:6]) == [0, 1, 2, 10, 11, 20]
         cut_file, lost_steps, torn_bytes = reader.damage()
         assert str(cut_file) == f"{path} was cut off (2 steps): {RECOVER}"
@@ -196,17 +198,17 @@ def test_steps_behind_the_end_of_a_truncated_file_are_left_out(dataset):
 
 
 def test_a_truncation_between_episodes_costs_no_other_episode(dataset):
-    path = shard(dataset, 0) / "steps.riegeli"
+    path = shard_path(dataset, 0) / "steps.riegeli"
     with RiegeliBackendReader(dataset) as reader:
         position = int(reader._shards[0].step_offsets[3])
     os.truncate(path, position)
     with RiegeliBackendReader(dataset) as reader:
-        assert episodes(reader) == [EPISODES[0], *EPISODES[2:]]
+        assert read_episodes(reader) == [EPISODES[0], *EPISODES[2:]]
         assert damage_messages(reader) == [f"{path} was cut off (2 steps): {RECOVER}"]
 
 
 def test_a_flipped_bit_in_episode_metadata_is_reported_for_that_episode_only(dataset):
-    path = shard(dataset, 0) / "episode_metadata.riegeli"
+    path = shard_path(dataset, 0) / "episode_metadata.riegeli"
     flip_a_bit(path, path.stat().st_size - 1)
     with RiegeliBackendReader(dataset) as reader:
         with pytest.raises(
@@ -219,7 +221,7 @@ def test_a_flipped_bit_in_episode_metadata_is_reported_for_that_episode_only(dat
 
 @pytest.mark.parametrize("name", ["step_offsets.riegeli", "episode_index.riegeli"])
 def test_a_damaged_index_hides_no_other_shard(dataset, name):
-    path = shard(dataset, 0) / name
+    path = shard_path(dataset, 0) / name
     intact = path.read_bytes()
     for content, message in [
         (intact[:-1] + bytes([intact[-1] ^ 1]), "reading the chunk at byte 64 of it"),
@@ -228,7 +230,7 @@ def test_a_damaged_index_hides_no_other_shard(dataset, name):
     ]:
         path.write_bytes(content)
         with RiegeliBackendReader(dataset) as reader:
-            assert episodes(reader) == EPISODES[2:]
+            assert read_episodes(reader) == EPISODES[2:]
             assert re.search(f"{path} is damaged: .*{message}", damage_messages(reader)[0])
             assert damage_messages(reader)[0].endswith(RECOVER)
 
@@ -236,20 +238,20 @@ def test_a_damaged_index_hides_no_other_shard(dataset, name):
 @pytest.mark.slow
 def test_a_torn_index_is_used_up_to_the_tear(tmp_path):
     with RiegeliBackendWriter(tmp_path) as writer:
-        for first in range(0, 50, 10):
-            for observation in range(first, first + 3):
+        for begin in range(0, 50, 10):
+            for observation in range(begin, begin + 3):
                 step = StepData(dm_env.restart(np.array([observation])), None)
-                writer.record_step(step, is_new_episode=observation == first)
+                writer.record_step(step, is_new_episode=observation == begin)
             writer.flush()
-    expected = [list(range(first, first + 3)) for first in range(0, 50, 10)]
+    expected = [list(range(begin, begin + 3)) for begin in range(0, 50, 10)]
     for name in ("step_offsets.riegeli", "episode_index.riegeli"):
-        path = shard(tmp_path, 0) / name
+        path = shard_path(tmp_path, 0) / name
         intact = path.read_bytes()
         sizes = set()
         for size in range(len(intact), -1, -5):
             path.write_bytes(intact[:size])
             with RiegeliBackendReader(tmp_path) as reader:
-                actual = episodes(reader)
+                actual = read_episodes(reader)
                 assert actual == expected[: len(actual)]
                 assert bool(damage_messages(reader)) is (len(actual) < 5)
                 sizes.add(len(actual))
@@ -259,11 +261,11 @@ def test_a_torn_index_is_used_up_to_the_tear(tmp_path):
 
 def test_a_shard_without_an_index_is_left_out_and_reported(dataset):
     for name in ("step_offsets.riegeli", "episode_index.riegeli"):
-        path = shard(dataset, 0) / name
+        path = shard_path(dataset, 0) / name
         content = path.read_bytes()
         path.unlink()
         with RiegeliBackendReader(dataset) as reader:
-            assert episodes(reader) == EPISODES[2:]
+            assert read_episodes(reader) == EPISODES[2:]
             assert damage_messages(reader)[0] == f"{path} is missing: {RECOVER}"
             assert reader.damage()[1].num_steps == 5
         path.write_bytes(content)
@@ -283,15 +285,15 @@ def test_a_shard_without_an_index_is_left_out_and_reported(dataset):
     ],
 )
 def test_a_malformed_index_is_reported_and_hides_no_other_shard(dataset, name, array, message):
-    path = shard(dataset, 0) / name
+    path = shard_path(dataset, 0) / name
     write_array(path, array)
     with RiegeliBackendReader(dataset) as reader:
-        assert episodes(reader)[-2:] == EPISODES[2:]
+        assert read_episodes(reader)[-2:] == EPISODES[2:]
         assert re.search(f"{path} is damaged: .*{message}", damage_messages(reader)[0])
 
 
 def test_step_offsets_that_point_to_no_record_raise_an_error_for_each_step(dataset):
-    path = shard(dataset, 0) / "step_offsets.riegeli"
+    path = shard_path(dataset, 0) / "step_offsets.riegeli"
     write_array(path, np.array([65, 66, 67, 68, 69]))
     with RiegeliBackendReader(dataset) as reader:
         for i in range(5):
@@ -331,7 +333,7 @@ def test_steps_after_the_last_indexed_episode_are_not_added_to_it(dataset, types
     directory = dataset / "2999"
     make_shard(directory, types, starts)
     with RiegeliBackendReader(dataset) as reader:
-        assert episodes(reader) == EPISODES + expected
+        assert read_episodes(reader) == EPISODES + expected
         assert observations(reader.steps[9:]) == list(range(len(types)))
         num_behind = len(types) - sum(map(len, expected))
         problem = f"{directory}/steps.riegeli has steps after the last episode of the index"
@@ -345,7 +347,7 @@ def test_steps_after_the_last_indexed_episode_are_not_added_to_it(dataset, types
 
 def test_opening_a_recording_reads_no_steps_to_find_the_ends_of_episodes(dataset):
     for index in range(2):
-        path = shard(dataset, index) / "steps.riegeli"
+        path = shard_path(dataset, index) / "steps.riegeli"
         flip_a_bit(path, path.stat().st_size - 1)
     with RiegeliBackendReader(dataset) as reader:
         assert [len(episode) for episode in reader.episodes] == [3, 2, 3, 1]
@@ -361,7 +363,7 @@ def test_opening_a_recording_reads_no_steps_to_find_the_ends_of_episodes(dataset
     ],
 )
 def test_records_that_are_not_steps_are_reported_as_damaged(dataset, content):
-    directory = shard(dataset, 0)
+    directory = shard_path(dataset, 0)
     with riegeli.RecordWriter(directory / "steps.riegeli", options="uncompressed") as writer:
         writer.write_record(content)
         position = writer.last_pos.numeric
@@ -379,7 +381,7 @@ def test_damaged_metadata_hide_no_steps(dataset):
 
     def read_damage():
         with RiegeliBackendReader(dataset) as reader:
-            assert episodes(reader) == EPISODES
+            assert read_episodes(reader) == EPISODES
             assert reader.metadata() == {}
             [damage] = reader.damage()
             return str(damage)
@@ -415,7 +417,7 @@ def test_directories_without_a_recording_are_refused(tmp_path, name, error, mess
 
 
 def test_a_file_that_cannot_be_opened_is_no_damage(dataset):
-    path = shard(dataset, 0) / "episode_index.riegeli"
+    path = shard_path(dataset, 0) / "episode_index.riegeli"
     path.unlink()
     path.mkdir()
     with pytest.raises(StorageError, match=rf"cannot read {path}: .*Is a directory"):

@@ -51,11 +51,11 @@ def wait_until(condition):
         time.sleep(0.001)
 
 
-def shards(directory):
+def list_shards(directory):
     return sorted(path for path in directory.iterdir() if path.is_dir())
 
 
-def episodes(directory):
+def read_episodes(directory):
     with envlogger.Reader(directory) as reader:
         observations = [
             [step.timestep.observation for step in episode] for episode in reader.episodes
@@ -72,7 +72,7 @@ def test_a_shard_is_named_by_its_time_and_has_all_files(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["metadata.riegeli"]
     record(writer, 1, 2)
     writer.close()
-    [shard] = shards(tmp_path)
+    [shard] = list_shards(tmp_path)
     assert re.fullmatch(r"\d{8}T\d{12}", shard.name)
     begin = datetime.datetime.strptime(shard.name + "+0000", "%Y%m%dT%H%M%S%f%z")
     assert abs(begin - datetime.datetime.now(datetime.UTC)) < datetime.timedelta(hours=1)
@@ -87,8 +87,8 @@ def test_a_shard_has_at_most_max_episodes_per_file(max_episodes_per_file, expect
     with RiegeliBackendWriter(tmp_path, max_episodes_per_file=max_episodes_per_file) as writer:
         for i in range(5):
             record(writer, i, 10 * i)
-    assert len(shards(tmp_path)) == expected
-    assert episodes(tmp_path) == [[i, 10 * i] for i in range(5)]
+    assert len(list_shards(tmp_path)) == expected
+    assert read_episodes(tmp_path) == [[i, 10 * i] for i in range(5)]
 
 
 @pytest.fixture
@@ -108,13 +108,13 @@ def clock(monkeypatch):
 
 
 def test_writers_that_begin_in_the_same_microsecond_get_different_shards(tmp_path, clock):
-    with RiegeliBackendWriter(tmp_path) as one, RiegeliBackendWriter(tmp_path) as other:
-        record(one, 1)
-        record(other, 2)
-    assert [path.name for path in shards(tmp_path)] == [
+    with RiegeliBackendWriter(tmp_path) as first, RiegeliBackendWriter(tmp_path) as second:
+        record(first, 1)
+        record(second, 2)
+    assert [path.name for path in list_shards(tmp_path)] == [
         *("20260131T235959999999", "20260201T000000000000")
     ]
-    assert episodes(tmp_path) == [[1], [2]]
+    assert read_episodes(tmp_path) == [[1], [2]]
 
 
 def test_shards_stay_in_order_when_the_clock_is_set_back(tmp_path, clock):
@@ -122,7 +122,7 @@ def test_shards_stay_in_order_when_the_clock_is_set_back(tmp_path, clock):
         for i in range(3):
             record(writer, i)
             clock.time -= datetime.timedelta(hours=1)
-    assert episodes(tmp_path) == [[0], [1], [2]]
+    assert read_episodes(tmp_path) == [[0], [1], [2]]
 
 
 def test_threads_may_share_a_writer(tmp_path):
@@ -137,7 +137,7 @@ def test_threads_may_share_a_writer(tmp_path):
             thread.start()
         for thread in threads:
             thread.join()
-    [episode] = episodes(tmp_path)
+    [episode] = read_episodes(tmp_path)
     assert sorted(episode) == list(range(-1, 800))
 
 
@@ -171,7 +171,7 @@ def test_metadata_appears_completely_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.undo()
     with RiegeliBackendWriter(tmp_path) as writer:
         record(writer, 1)
-    assert episodes(tmp_path) == [[1]]
+    assert read_episodes(tmp_path) == [[1]]
 
 
 # --- Flushing.
@@ -184,8 +184,8 @@ def test_readers_never_see_episodes_run_together(tmp_path):
         for num_complete, episode in enumerate(expected):
             for i, observation in enumerate(episode):
                 record(writer, observation, is_new_episode=i == 0)
-                assert episodes(tmp_path) == expected[:num_complete]
-    assert episodes(tmp_path) == expected
+                assert read_episodes(tmp_path) == expected[:num_complete]
+    assert read_episodes(tmp_path) == expected
 
 
 def test_the_flush_scheduler_is_asked_once_for_each_recorded_step(tmp_path):
@@ -219,16 +219,16 @@ def test_an_episode_scheduler_flushes_once_for_each_chosen_episode(tmp_path, flu
                 step = StepData(dm_env.transition(0.0, index), 1)
                 writer.record_step(step, is_new_episode=False)
             assert len(flushes) == 1 + index // 2
-            assert len(episodes(tmp_path)) == 2 * (index // 2)
+            assert len(read_episodes(tmp_path)) == 2 * (index // 2)
 
 
 def test_the_thread_flushes_in_intervals_without_further_steps(tmp_path):
     with RiegeliBackendWriter(tmp_path, flush_interval=0.02) as writer:
         record(writer, 0, 1)
         record(writer, 10)
-        wait_until(lambda: episodes(tmp_path) == [[0, 1]])
+        wait_until(lambda: read_episodes(tmp_path) == [[0, 1]])
         record(writer, 20)
-        wait_until(lambda: episodes(tmp_path) == [[0, 1], [10]])
+        wait_until(lambda: read_episodes(tmp_path) == [[0, 1], [10]])
 
 
 def test_pushed_steps_survive_a_kill_without_fsync(tmp_path, monkeypatch):
@@ -243,13 +243,13 @@ def test_pushed_steps_survive_a_kill_without_fsync(tmp_path, monkeypatch):
                 writer.push()
             # The files after a kill at this moment.
             copy = shutil.copytree(tmp_path / "data", tmp_path / f"killed {i}")
-            assert episodes(copy) == []
+            assert read_episodes(copy) == []
             envlogger.recover(copy, in_place=True)
-            assert episodes(copy) == [list(range(i + 1))]
+            assert read_episodes(copy) == [list(range(i + 1))]
             with envlogger.Reader(copy) as reader:
                 assert list(reader.episode_metadata()) == ["first"]
         assert descriptors == []
-    assert episodes(tmp_path / "data") == [[0, 1, 2]]
+    assert read_episodes(tmp_path / "data") == [[0, 1, 2]]
     with pytest.raises(UsageError, match="is closed"):
         writer.push()
 
@@ -330,10 +330,10 @@ def test_a_discarded_episode_is_never_seen(tmp_path, is_flushed):
         record(writer, 20, 21)
         writer.set_episode_metadata("kept")
         writer.flush()
-        assert episodes(tmp_path) == [[0, 1]]
+        assert read_episodes(tmp_path) == [[0, 1]]
         record(writer, 30)
         writer.discard_episode()
-    assert episodes(tmp_path) == [[0, 1], [20, 21]]
+    assert read_episodes(tmp_path) == [[0, 1], [20, 21]]
     with envlogger.Reader(tmp_path) as reader:
         assert list(reader.episode_metadata()) == [None, "kept"]
 
@@ -344,7 +344,7 @@ def test_a_discarded_episode_is_never_seen(tmp_path, is_flushed):
 def test_a_garbage_collected_writer_completes_its_recording(tmp_path):
     record(RiegeliBackendWriter(tmp_path), 1, 2)
     gc.collect()
-    assert episodes(tmp_path) == [[1, 2]]
+    assert read_episodes(tmp_path) == [[1, 2]]
 
 
 # --- Invalid input.
@@ -378,7 +378,7 @@ def test_a_refused_step_leaves_no_trace(tmp_path):
             match=r"cannot store step\.timestep\.observation\['camera'\]\[2\]: builtins\.set",
         ):
             record(writer, {"camera": (1, 2, {3})})
-        assert shards(tmp_path) == []
+        assert list_shards(tmp_path) == []
         record(writer, 1)
         with pytest.raises(UnsupportedTypeError):
             record(writer, object(), is_new_episode=False)
@@ -388,7 +388,7 @@ def test_a_refused_step_leaves_no_trace(tmp_path):
         with pytest.raises(UnsupportedTypeError):
             record(writer, object())
         record(writer, 3, is_new_episode=False)
-    assert episodes(tmp_path) == [[1, 2], [3]]
+    assert read_episodes(tmp_path) == [[1, 2], [3]]
 
 
 # --- Failures while recording.
@@ -469,7 +469,7 @@ def test_steps_survive_a_full_disk_or_are_counted_lost(
     with pytest.raises(StorageError, match="has stopped after an earlier failure"):
         record(writer, 0)
     writer.close()
-    actual = [observation for episode in episodes(tmp_path) for observation in episode]
+    actual = [observation for episode in read_episodes(tmp_path) for observation in episode]
     for i, observation in enumerate(actual):
         np.testing.assert_array_equal(observation, frames[i % 100])
     if has_reserve:
@@ -478,7 +478,7 @@ def test_steps_survive_a_full_disk_or_are_counted_lost(
     else:
         [num_lost] = re.findall(r"the last (\d+) steps are lost", str(caught.value))
         assert len(actual) == num_accepted - int(num_lost)
-    assert all(len(episode) == 10 for episode in episodes(tmp_path)[:-1])
+    assert all(len(episode) == 10 for episode in read_episodes(tmp_path)[:-1])
 
 
 def test_a_disk_without_room_for_the_recording_is_refused_and_nothing_is_written(
@@ -519,8 +519,8 @@ def test_steps_flushed_before_a_failure_are_readable(tmp_path, monkeypatch, file
     with pytest.raises(StorageError, match="has stopped after an earlier failure"):
         record(writer, 30)
     writer.close()
-    assert episodes(tmp_path)[:1] == [[0, 1]]
-    assert set(map(tuple, episodes(tmp_path))) <= {(0, 1), (10, 11), (20,)}
+    assert read_episodes(tmp_path)[:1] == [[0, 1]]
+    assert set(map(tuple, read_episodes(tmp_path))) <= {(0, 1), (10, 11), (20,)}
 
 
 def test_a_failure_to_close_raises_a_storage_error(tmp_path, monkeypatch):
@@ -573,7 +573,7 @@ def test_callers_never_wait_after_an_error(tmp_path, monkeypatch, failing):
     assert messages[-1:] == ["closed"]
     assert re.search(r"recording stops here: \w+ failed; .*readable", messages[0])
     assert all("has stopped after an earlier failure" in message for message in messages[1:-1])
-    for episode in episodes(tmp_path)[:-1]:
+    for episode in read_episodes(tmp_path)[:-1]:
         assert len(episode) == 10
 
 
@@ -594,14 +594,14 @@ def test_steps_go_to_the_last_shard_if_no_new_one_can_be_created(tmp_path):
         record(writer, 30)
     writer.close()
     [data] = tmp_path.iterdir()
-    assert episodes(data) == [[0, 1], [10, 11], [20]]
-    assert len(shards(data)) == 1
+    assert read_episodes(data) == [[0, 1], [10, 11], [20]]
+    assert len(list_shards(data)) == 1
 
 
 def test_the_next_flush_reports_a_deleted_shard(tmp_path):
     writer = RiegeliBackendWriter(tmp_path)
     record(writer, 0, 1)
-    shutil.rmtree(shards(tmp_path)[0])
+    shutil.rmtree(list_shards(tmp_path)[0])
     with pytest.raises(StorageError, match=r"steps\.riegeli was deleted while it was being writ"):
         writer.flush()
     writer.close()
@@ -626,7 +626,7 @@ def test_an_interrupted_flush_loses_no_step(tmp_path, monkeypatch):
     is_interrupted.set()
     record(writer, 10)
     writer.close()
-    assert episodes(tmp_path) == [[0, 1], [10]]
+    assert read_episodes(tmp_path) == [[0, 1], [10]]
 
 
 # --- Marks for recovery.
@@ -649,7 +649,7 @@ def test_marks_tell_the_episodes_where_step_types_do_not(tmp_path):
             timestep = dm_env.TimeStep(step_type, 0.0, 1.0, 0)
             writer.record_step(StepData(timestep, 0), is_new_episode)
         writer.discard_episode()
-    [shard] = shards(tmp_path)
+    [shard] = list_shards(tmp_path)
     with riegeli.RecordReader(shard / "steps.riegeli") as reader:
         marks = [Data.FromString(record).episode_mark for record in reader.read_records()]
     assert marks == [mark for _, _, mark in steps] + [Data.DISCARDED]

@@ -74,7 +74,7 @@ def load(directory, split="train"):
     ]
 
 
-def counts(directory, split="train"):
+def read_counts(directory, split="train"):
     return [e["steps"]["observation"]["count"].tolist() for e in load(directory, split)]
 
 
@@ -82,7 +82,7 @@ def shard_lengths(directory, split="train"):
     return tfds.builder_from_directory(directory).info.splits[split].shard_lengths
 
 
-def files(directory):
+def list_files(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
@@ -193,9 +193,9 @@ def test_a_file_has_at_most_max_episodes_per_file_episodes(tmp_path, max_episode
         for begin in range(0, 50, 10):
             record_episode(writer, begin)
     assert shard_lengths(tmp_path) == lengths
-    assert counts(tmp_path) == [[n, n + 1, n + 2] for n in range(0, 50, 10)]
+    assert read_counts(tmp_path) == [[n, n + 1, n + 2] for n in range(0, 50, 10)]
     shards = [f"counting-train.tfrecord-{i:05}" for i in range(len(lengths))]
-    assert files(tmp_path) == [*shards, "dataset_info.json", "features.json"]
+    assert list_files(tmp_path) == [*shards, "dataset_info.json", "features.json"]
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_ended_episodes_are_visible_after_the_flush_interval(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG, flush_interval=1e-9) as writer:
         for begin in (0, 10, 20):
             record_episode(writer, begin)
-        assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
+        assert read_counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
 
 
 @pytest.mark.slow
@@ -282,7 +282,7 @@ def test_an_episode_without_its_metadata_is_refused(tmp_path):
     ):
         writer.close()
     writer.close()
-    assert counts(tmp_path) == [[0, 1, 2]]
+    assert read_counts(tmp_path) == [[0, 1, 2]]
 
 
 def test_metadata_that_does_not_fit_is_refused_at_once(tmp_path):
@@ -295,7 +295,7 @@ def test_metadata_that_does_not_fit_is_refused_at_once(tmp_path):
         with pytest.raises(UnsupportedTypeError, match="must be a dict"):
             writer.set_episode_metadata(7)
         writer.set_episode_metadata({"trial": 1, "operator": "Ada"})
-    assert len(counts(tmp_path)) == 1
+    assert len(read_counts(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -323,13 +323,13 @@ def test_a_step_that_does_not_fit_is_refused_at_once(tmp_path, step, message):
         with pytest.raises((InvalidStepError, UnsupportedTypeError), match=message):
             writer.record_step(step, is_new_episode=False)
         writer.record_step(last(11), is_new_episode=False)
-    assert counts(tmp_path) == [[0, 1, 2], [10, 11]]
+    assert read_counts(tmp_path) == [[0, 1, 2], [10, 11]]
 
 
 def test_a_dataset_without_episodes_has_its_metadata(tmp_path):
     with TFDSBackendWriter(tmp_path, CONFIG):
         pass
-    assert files(tmp_path) == ["dataset_info.json", "features.json"]
+    assert list_files(tmp_path) == ["dataset_info.json", "features.json"]
     assert shard_lengths(tmp_path) == []
 
 
@@ -344,7 +344,7 @@ def test_dataset_metadata_is_stored_and_kept_when_a_writer_appends(tmp_path):
     with pytest.warns(UserWarning, match="keeps its metadata"):
         TFDSBackendWriter(tmp_path, CONFIG, metadata={}, store_ds_metadata=True).close()
     assert tfds.builder_from_directory(tmp_path).info.metadata["agent"] == "random"
-    assert len(counts(tmp_path)) == 2
+    assert len(read_counts(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("metadata", [{"agent": object()}, {"agent": b"\xff"}])
@@ -413,11 +413,11 @@ def killed_dataset(tmp_path_factory):
 
 def test_a_kill_loses_the_running_episode_only(killed_dataset, tmp_path):
     shutil.copytree(killed_dataset, tmp_path, dirs_exist_ok=True)
-    assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21, 22], [30, 31, 32]]
+    assert read_counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21, 22], [30, 31, 32]]
     builder = tfds.builder_from_directory(tmp_path)
     assert rlds_utils.maybe_recover_last_shard(builder) is builder
     assert builder.info.splits["train"].shard_lengths == [2, 2, 1]
-    assert counts(tmp_path)[4] == [40, 41, 42]
+    assert read_counts(tmp_path)[4] == [40, 41, 42]
     rlds_utils.maybe_recover_last_shard(builder)
     assert shard_lengths(tmp_path) == [2, 2, 1]
 
@@ -429,7 +429,7 @@ def test_the_next_writer_recovers_a_killed_dataset(killed_dataset, tmp_path):
         writer = TFDSBackendWriter(tmp_path, CONFIG)
     record_episode(writer, 60)
     writer.close()
-    assert [episode[0] for episode in counts(tmp_path)] == [0, 10, 20, 30, 40, 60]
+    assert [episode[0] for episode in read_counts(tmp_path)] == [0, 10, 20, 30, 40, 60]
 
 
 @pytest.mark.slow
@@ -438,7 +438,7 @@ def test_the_exit_of_a_process_stores_all_episodes(tmp_path):
     assert result.returncode == 0
     assert "Traceback" not in result.stderr
     assert "Exception" not in result.stderr
-    assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21]]
+    assert read_counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21]]
 
 
 @pytest.mark.slow
@@ -457,7 +457,7 @@ def test_a_forked_process_does_not_write_for_its_parent(tmp_path):
         """,
     )
     assert result.returncode == 0, result.stderr
-    assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
+    assert read_counts(tmp_path) == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
 
 
 @pytest.mark.slow
@@ -488,7 +488,7 @@ def test_recording_goes_on_after_a_full_disk(tmp_path):
     begin = int(result.stdout.split()[0])
     assert f"episode {begin // 10 - 1} is not stored, but all before it are: " in result.stdout
     # The call that begins an episode stores the one before it.
-    assert [episode[0] for episode in counts(tmp_path)] == [*range(0, begin - 10, 10), 200]
+    assert [episode[0] for episode in read_counts(tmp_path)] == [*range(0, begin - 10, 10), 200]
     assert not list(tmp_path.glob(".*"))
 
 
@@ -505,7 +505,7 @@ def test_a_torn_shard_is_recovered(tmp_path, num_bytes):
     # Other writers name a shard before it is complete.
     shard.write_bytes(content[:-num_bytes])
     rlds_utils.maybe_recover_last_shard(tfds.builder_from_directory(tmp_path))
-    assert counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
+    assert read_counts(tmp_path) == [[0, 1, 2], [10, 11, 12]]
     (torn_bytes,) = tmp_path.glob(".*.torn")
     assert shard.read_bytes() + torn_bytes.read_bytes() == content[:-num_bytes]
 

@@ -33,8 +33,8 @@ def assert_same(actual, expected):
     assert type(actual) is type(expected)
     if isinstance(expected, list | tuple):
         assert len(actual) == len(expected)
-        for one, other in zip(actual, expected):
-            assert_same(one, other)
+        for item, expected_item in zip(actual, expected):
+            assert_same(item, expected_item)
     elif isinstance(expected, dict):
         assert actual.keys() == expected.keys()
         for key, value in expected.items():

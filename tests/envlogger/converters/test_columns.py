@@ -324,7 +324,7 @@ def test_columns_of_images_are_those_of_the_decoded_steps(data):
 
 
 @pytest.mark.parametrize("length", [1, 4, 100])
-def test_images_stay_where_they_are_decompressed(by_slices, length):
+def test_images_are_not_copied_after_decompression(by_slices, length):
     steps = an_episode(20, lambda i: np.full((90, 80, 1), i, np.uint8))
     steps = [s._replace(action=None if s.timestep.first() else i) for i, s in enumerate(steps)]
     steps = [s._replace(custom_data=1.5) for s in steps]
@@ -360,7 +360,7 @@ def test_columns_are_writable_and_alias_nothing():
     assert records == copies
 
 
-def test_images_that_lie_elsewhere_in_records_of_one_size_overwrite_nothing():
+def test_images_at_other_offsets_of_equally_large_records_stay_intact():
     def value(i):
         text = 60 * "b"
         image = np.full((120, 100), i, np.uint8)

@@ -43,8 +43,8 @@ def assert_identical(actual, expected):
             assert_identical(actual[key], expected[key])
     elif isinstance(expected, (list, tuple)):
         assert len(actual) == len(expected)
-        for one, other in zip(actual, expected):
-            assert_identical(one, other)
+        for item, expected_item in zip(actual, expected):
+            assert_identical(item, expected_item)
     else:
         assert actual.dtype == expected.dtype
         assert actual.shape == expected.shape
@@ -369,9 +369,9 @@ def oracle(steps):
 @given(episodes())
 @settings(max_examples=60, deadline=None)
 def test_an_episode_equals_the_oracle_and_shares_no_memory(steps):
-    copied = copy.deepcopy(steps)
+    original_steps = copy.deepcopy(steps)
     episode = to_rlds_episode(steps)
-    expected = oracle(copied)
+    expected = oracle(original_steps)
     is_terminal = episode.pop("is_terminal")
     assert is_terminal.dtype == bool
     assert not is_terminal[:-1].any()
@@ -379,7 +379,7 @@ def test_an_episode_equals_the_oracle_and_shares_no_memory(steps):
     for array in arrays_in(episode):
         if array.dtype != object:
             array[...] = 1
-    assert_identical(column(observations(steps)), column(observations(copied)))
+    assert_identical(column(observations(steps)), column(observations(original_steps)))
 
 
 def observations(steps):

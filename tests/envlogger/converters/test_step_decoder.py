@@ -124,9 +124,9 @@ def test_a_template_decodes_other_values(dtype, shape):
 
 def test_a_template_refuses_records_of_another_structure():
     template = Template(stored(mid({"a": 1.0}, action=3)))
-    for other in [mid({"b": 1.0}, 3), mid({"a": 1.0}, 300), mid({"a": 1.0}, b"\3"), mid([1.0], 3)]:
+    for step in [mid({"b": 1.0}, 3), mid({"a": 1.0}, 300), mid({"a": 1.0}, b"\3"), mid([1.0], 3)]:
         with pytest.raises(NoMatchError):
-            template.decode(stored(other))
+            template.decode(stored(step))
 
 
 def test_arrays_are_writable_and_own_their_memory():
@@ -196,8 +196,8 @@ def test_fields_in_another_order_or_twice_are_parsed():
     step = mid({"a": 1, "b": 2.0})
     record = stored(step)
     mark = Data(episode_mark=Data.BEGINS).SerializeToString()
-    for other in (record + record, mark + record, record + b"\x28\x01"):
-        assert_decodes(train_decoder(record), other, other, record)
+    for variant in (record + record, mark + record, record + b"\x28\x01"):
+        assert_decodes(train_decoder(record), variant, variant, record)
 
 
 @pytest.mark.slow

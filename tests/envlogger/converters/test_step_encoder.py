@@ -174,8 +174,8 @@ def test_steps_too_large_for_protobuf_are_refused_with_the_path_of_the_value(
         ({"a": np.zeros(1000, np.uint8), "b": ["x" * 4000, "y" * 6000]}, r"\['b'\]\[1\]"),
     ]:
         if is_planned:
-            small = {"a": np.zeros_like(observation["a"]), "frames": b"", "b": ["x", "y"]}
-            encoder.encode(mid({name: small[name] for name in observation}))
+            values = {"a": np.zeros_like(observation["a"]), "frames": b"", "b": ["x", "y"]}
+            encoder.encode(mid({name: values[name] for name in observation}))
         with pytest.raises(UnsupportedValueError, match=f"timestep.observation{path}") as error:
             encoder.encode(mid(observation))
         assert "10,000" in str(error.value)
@@ -221,7 +221,7 @@ def test_steps_and_records_share_no_memory():
     assert records == [stored(mid(np.zeros((64, 64), np.float32)))] * 2
 
 
-def test_endless_variety_is_encoded_too():
+def test_steps_of_endless_variety_are_encoded():
     encoder = StepEncoder()
     assert_encodes(encoder, *[mid(np.zeros(n % 40)) for n in range(80)])
     assert_encodes(encoder, *[mid("a" * (n % 300), action="b" * (n % 7)) for n in range(600)])

@@ -73,7 +73,7 @@ def test_recorded_episodes_survive_the_conversion(source, tmp_path):
             b"number 10",
             b"number 20",
         ]
-        terminated, truncated, single = reader.episodes
+        terminated, truncated, single_step = reader.episodes
         assert [s.timestep.observation["count"] for s in terminated] == [0, 1, 2, 3]
         assert [s.timestep.observation["text"] for s in terminated] == [b"0", b"1", b"2", b"3"]
         assert [s.timestep.reward for s in terminated] == [None, 1 / 3, 2 / 3, 1.0]
@@ -83,7 +83,7 @@ def test_recorded_episodes_survive_the_conversion(source, tmp_path):
         assert type(terminated[-1].timestep.discount) is np.float32
         assert [s.timestep.discount for s in truncated] == [None, 1, 1]
         assert truncated[-1].timestep.last()
-        assert [s.timestep.step_type for s in single] == [dm_env.StepType.FIRST]
+        assert [s.timestep.step_type for s in single_step] == [dm_env.StepType.FIRST]
 
 
 def columns(**fields):

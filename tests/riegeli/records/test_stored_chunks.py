@@ -31,12 +31,12 @@ def test_chunks_can_be_copied_between_records(options):
         index = 5
         while index < len(records):
             chunk = reader.read_chunk(positions[index])
-            first = positions.index(chunk.begin)
-            assert first <= index < first + chunk.num_records
+            first_index = positions.index(chunk.begin)
+            assert first_index <= index < first_index + chunk.num_records
             writer.write_chunk(chunk)
-            expected += records[first : first + chunk.num_records]
+            expected += records[first_index : first_index + chunk.num_records]
             assert writer.last_pos.record_index == chunk.num_records - 1
-            index = first + chunk.num_records
+            index = first_index + chunk.num_records
         writer.write_record(b"last")
         expected.append(b"last")
     with riegeli.RecordReader(io.BytesIO(copy.getvalue())) as reader:

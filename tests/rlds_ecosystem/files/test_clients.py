@@ -43,8 +43,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module", params=stores_of_tests.CLIENTS)
 def store(request, tmp_path_factory):
-    with stores_of_tests.running(request.param, tmp_path_factory.mktemp("store")) as running:
-        yield running
+    with stores_of_tests.running(request.param, tmp_path_factory.mktemp("store")) as store:
+        yield store
 
 
 def requests_of(store, action):
@@ -75,7 +75,7 @@ def record(writer, *indices, num_steps=8):
         writer.set_episode_metadata({"number": index})
 
 
-def columns(directory, order=None):
+def read_columns(directory, order=None):
     """Returns the observations of all episodes, by the recorded index."""
     with envlogger.Reader(directory) as reader:
         order = range(len(reader.episodes)) if order is None else order(len(reader.episodes))
@@ -178,24 +178,24 @@ def test_a_killed_recording_is_recovered_and_becomes_datasets(store, tmp_path):
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment()) as recorder:
         assert recorder.stdout.readline() == b"recorded\n"
         # Two shards are complete, and the third one is flushed; the last one is not.
-        assert columns(log).keys() == set(range(7))
+        assert read_columns(log).keys() == set(range(7))
         recorder.kill()
     with make_recorder(tmp_path) as writer:
         record(writer, *range(8))
-    expected = columns(tmp_path)
+    expected = read_columns(tmp_path)
 
-    recovered = store.directory()
-    report = envlogger.recover(log, recovered)
+    target = store.directory()
+    report = envlogger.recover(log, target)
     assert (report.num_episodes_before, report.num_episodes) == (7, 8)
-    assert_same(columns(recovered), expected)
+    assert_same(read_columns(target), expected)
     assert "7 -> 8 episodes" in run("-m", "rlds_tools", "recover", log)
     if store.client == "tensorflow":
         time.sleep(6)  # TensorFlow caches objects for five seconds.
-    assert_same(columns(log, np.random.default_rng(0).permutation), expected)
+    assert_same(read_columns(log, np.random.default_rng(0).permutation), expected)
     with envlogger.Reader(log) as reader:
         assert [metadata["number"] for metadata in reader.episode_metadata()] == list(range(8))
-    streamed = tfds_builders.episodes_from_logs(log, layout="batched").as_numpy_iterator()
-    assert_same({int(e["number"]): e["steps"]["observation"] for e in streamed}, expected)
+    episodes = tfds_builders.episodes_from_logs(log, layout="batched").as_numpy_iterator()
+    assert_same({int(e["number"]): e["steps"]["observation"] for e in episodes}, expected)
 
     builder = tfds_builders.build_from_logs(log, name="walk", data_dir=data)
     local = tfds_builders.build_from_logs(tmp_path, name="walk", data_dir=tmp_path / "data")
@@ -210,14 +210,14 @@ def test_a_killed_recording_is_recovered_and_becomes_datasets(store, tmp_path):
         assert reports[0][name] == reports[1][name], name
     with pytest.raises(FileExistsError, match="exists and is not overwritten"):
         tfds_builders.build_from_logs(log, name="walk", data_dir=data)
-    copied = tfds_builders.convert(FolderSource(data_path), name="copied", data_dir=data)
-    assert copied.info.splits["train"].num_examples == 8
+    copy = tfds_builders.convert(FolderSource(data_path), name="copied", data_dir=data)
+    assert copy.info.splits["train"].num_examples == 8
 
     rows = {"terminals": raw_d4rl.flags(50, 19, 49), "timeouts": raw_d4rl.flags(50)}
     raw_d4rl.write(tmp_path / "a.hdf5", {**raw_d4rl.transitions([20, 30], 3, 2), **rows})
     stores.copy_file(tmp_path / "a.hdf5", f"{data}/a.hdf5")
-    printed = run("-m", "rlds_tools", "convert", "--dataset", "rlds_d4rl", f"{data}/a.hdf5", data)
-    assert "2 episodes" in printed
+    output = run("-m", "rlds_tools", "convert", "--dataset", "rlds_d4rl", f"{data}/a.hdf5", data)
+    assert "2 episodes" in output
 
     if store.client == "s3fs":  # TensorFlow reads no s3://.
         with pytest.raises(ValueError, match="TensorFlow cannot read s3://"):
@@ -225,9 +225,9 @@ def test_a_killed_recording_is_recovered_and_becomes_datasets(store, tmp_path):
         return
     loaded = rlds.tfds.load(data_path, "train").as_numpy_iterator()
     assert_same({int(e["number"]): e["steps"]["observation"] for e in loaded}, expected)
-    rlds.sources.export(printed.splitlines()[0], "d4rl", f"{data}/b.hdf5")
-    with stores.open_binary(f"{data}/b.hdf5") as file, h5py.File(file) as exported:
-        assert exported["observations"].shape == (50, 3)
+    rlds.sources.export(output.splitlines()[0], "d4rl", f"{data}/b.hdf5")
+    with stores.open_binary(f"{data}/b.hdf5") as file, h5py.File(file) as hdf5_file:
+        assert hdf5_file["observations"].shape == (50, 3)
 
 
 def test_datasets_are_written_to_stores(store, tmp_path):
@@ -247,9 +247,9 @@ def test_datasets_are_written_to_stores(store, tmp_path):
     for begin in (0, 5):
         with rlds.tfds.EpisodeWriter(
             directory, config, max_episodes_per_file=2, overwrite=False
-        ) as w:
+        ) as writer:
             for value in range(begin, begin + 5):
-                w.add_episode(episode(value))
+                writer.add_episode(episode(value))
     if store.client == "s3fs":  # TensorFlow reads no s3://.
         for path in stores.as_path(directory).iterdir():
             stores.copy_file(path, tmp_path / path.name)
@@ -273,17 +273,17 @@ def test_logs_need_few_and_large_requests(store, tmp_path):
     assert size < sum(sent for _, _, sent, _ in uploads) < size + 1000
     assert len(uploads) < 20
     for order in (None, np.random.default_rng(0).permutation):
-        downloads = requests_of(store, lambda order=order: columns(log, order))
+        downloads = requests_of(store, lambda order=order: read_columns(log, order))
         assert sum(received for *_, received in downloads) < size + 10_000
         assert len(downloads) < 20
 
 
-def contents(folder):
+def read_files(folder):
     """Returns the bytes of all files below a folder, by their names."""
     files = {}
     for path in folder.iterdir():
         if path.is_dir():
-            files |= {f"{path.name}/{name}": data for name, data in contents(path).items()}
+            files |= {f"{path.name}/{name}": data for name, data in read_files(path).items()}
         else:
             files[path.name] = path.read_bytes()
     return files
@@ -300,7 +300,7 @@ def test_an_interrupted_publication_can_be_completed(store, tmp_path, monkeypatc
     local = tfds_builders.convert(
         source, data_dir=tmp_path / "data", download_config=config, **options
     )
-    expected = contents(local.data_path)
+    expected = read_files(local.data_path)
     original = stores.copy_file
 
     data, num_copies, is_interrupted = store.directory(), 0, True
@@ -327,7 +327,7 @@ def test_an_interrupted_publication_can_be_completed(store, tmp_path, monkeypatc
             break
         converted = tfds_builders.convert(source, data_dir=data, download_config=config, **options)
         published = stores.as_path(os.fspath(converted.data_path))
-        assert contents(published) == expected
+        assert read_files(published) == expected
     assert failing_copy == len(expected) + 1
     # A dataset that lacks a shard is not overwritten, and cannot be read.
     [_, shard] = published.glob("*-of-*")
@@ -377,7 +377,7 @@ def test_refused_access_is_an_error_with_a_login_hint(store):
             assert "space" not in str(caught.value)
         finally:
             store.set()
-    assert columns(log).keys() == {0}
+    assert read_columns(log).keys() == {0}
 
 
 def test_recording_survives_an_outage_of_the_store(store):
@@ -391,7 +391,7 @@ def test_recording_survives_an_outage_of_the_store(store):
         writer.flush()
         record(writer, 2)
         end.join()
-    assert columns(log).keys() == {0, 1, 2}
+    assert read_columns(log).keys() == {0, 1, 2}
 
 
 def test_an_unreachable_store_is_an_error(store, monkeypatch):
@@ -412,6 +412,6 @@ def test_an_unreachable_store_is_an_error(store, monkeypatch):
                 envlogger.Reader(log)
     finally:
         store.set()
-    assert columns(log).keys() == {0}
+    assert read_columns(log).keys() == {0}
     assert envlogger.recover(log, in_place=True).num_episodes == 2
-    assert columns(log).keys() == {0, 1}
+    assert read_columns(log).keys() == {0, 1}

@@ -24,9 +24,9 @@ def test_results_come_in_the_order_of_tasks(jobs):
 def test_workers_start_only_if_this_process_needs_help():
     pids = [process for _, process in in_processes(get_pid, [1], 2)]
     assert pids == [os.getpid()]
-    first, *worker_pids = [process for _, process in in_processes(get_pid, [1, 2, 3], 2, after=0)]
-    assert first == os.getpid()
-    assert first not in worker_pids
+    own_pid, *worker_pids = [process for _, process in in_processes(get_pid, [1, 2, 3], 2, after=0)]
+    assert own_pid == os.getpid()
+    assert own_pid not in worker_pids
 
 
 def get_pid(task):
@@ -34,7 +34,7 @@ def get_pid(task):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_the_error_of_the_first_task_comes_out(jobs):
+def test_the_error_of_the_first_failed_task_is_raised(jobs):
     results = in_processes(functools.partial(operator.truediv, 1), [2, 0, "x"], jobs)
     assert next(results) == (2, 0.5)
     with pytest.raises(ZeroDivisionError) as caught:
@@ -83,7 +83,7 @@ next(results)
 """
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "begun\n"
-    workers = children_of(process.pid)
+    workers = list_children(process.pid)
     assert len(workers) == 2
     process.kill()
     process.wait()
@@ -92,7 +92,7 @@ next(results)
         time.sleep(0.01)
 
 
-def children_of(pid):
+def list_children(pid):
     files = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for file in files for child in file.read_text().split()]
 

@@ -98,7 +98,7 @@ def record(writer, *values):
         writer.record_step(StepData(dm_env.termination(1.0, value), 0), False)
 
 
-def observations(url):
+def read_observations(url):
     with envlogger.Reader(url) as reader:
         return [episode[0].timestep.observation for episode in reader.episodes]
 
@@ -176,12 +176,12 @@ def test_a_recorder_sends_requests_only_for_shards_and_flushes(memory):
         record(writer, *range(100))
         assert memory.requests == {"exists": 2, "upload": 1}  # Of the metadata.
         writer.flush()
-        assert observations(url) == list(range(99))
+        assert read_observations(url) == list(range(99))
         record(writer, 100)  # The first episode after a flush begins another shard.
         writer.flush()
-        assert observations(url) == list(range(100))
+        assert read_observations(url) == list(range(100))
         memory.requests.clear()
-    assert observations(url) == list(range(101))
+    assert read_observations(url) == list(range(101))
     assert memory.requests["upload"] == 3  # Of the index of the last one.
 
 
@@ -193,7 +193,7 @@ def test_a_shard_is_readable_once_it_has_its_last_object(memory):
     names = sorted(objects, key=lambda name: objects[name][1])
     for count in range(1, len(names)):
         memory.objects = {name: objects[name] for name in names[:count]}
-        assert observations(url) == []
+        assert read_observations(url) == []
         if count > 1:  # The steps are uploaded.
             assert envlogger.recover(url, f"gs://bucket/recovered-{count}").num_episodes == 2
 
@@ -210,7 +210,7 @@ def test_a_lost_store_is_an_error_and_keeps_flushed_steps(memory):
     with pytest.raises(StorageError, match="cannot be used: gone"):
         envlogger.Reader(url)
     memory.failure = None
-    assert observations(url) == [0]
+    assert read_observations(url) == [0]
     assert envlogger.recover(url, in_place=True).num_episodes == 2
 
 

@@ -87,9 +87,9 @@ def test_a_lock_has_one_owner(tmp_path):
     assert lock(descriptor, wait=False)
     assert lock(descriptor)  # This descriptor has the lock.
     os.close(descriptor)
-    held = try_to_lock(tmp_path)
+    own_descriptor = try_to_lock(tmp_path)
     assert try_to_lock(tmp_path) is None
-    os.close(held)
+    os.close(own_descriptor)
     with locked(tmp_path):
         pass
 

@@ -75,17 +75,17 @@ def test_accepted_steps_are_flushed_within_the_interval(seconds_per_job, flush, 
 
 def test_max_jobs_fall_at_once_and_grow_gradually():
     clock, limits = make(flush_interval=4.0)
-    first = limits.max_jobs
+    initial = limits.max_jobs
     max_jobs = []
     for _ in range(5):
         do_round(clock, limits, seconds=1e-6)
         max_jobs.append(limits.max_jobs)
-    assert max_jobs == [first * 2**n for n in range(1, 6)]
+    assert max_jobs == [initial * 2**n for n in range(1, 6)]
     do_round(clock, limits, num_jobs=5, seconds=0.995)
     assert limits.max_jobs == pytest.approx(10, rel=0.01)  # A quarter of the interval for all.
     do_round(clock, limits, seconds=1000)
     assert limits.max_jobs == 1
-    for _ in range(30):  # Times before a flush count once more.
+    for _ in range(30):  # Jobs before a flush count for one more interval.
         clock.now += 1
         do_round(clock, limits, num_jobs=1000, seconds=1e-3)
     assert limits.max_jobs > 1000

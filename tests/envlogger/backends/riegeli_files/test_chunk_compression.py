@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 NOISE = [RNG.bytes(50_000) for _ in range(4)]
 
 
-def game_frames():
+def make_game_frames():
     """A ball and a bat before a wall, the last four frames together."""
     rows, columns = np.mgrid[:84, :84]
     picture = ((rows // 6 * 37 + columns // 8 * 11) % 7 * 30).astype(np.uint8)
@@ -29,7 +29,7 @@ def game_frames():
     return [np.ascontiguousarray(np.stack(frames[t : t + 4], axis=-1)) for t in range(60)]
 
 
-FRAMES = game_frames()
+FRAMES = make_game_frames()
 GAME = [frame.tobytes() for frame in FRAMES]
 
 

@@ -28,7 +28,7 @@ def many_records():
     yield from (bytes([i]) * 300_000 for i in range(10))
 
 
-def contents(dataset):
+def read_all(dataset):
     return list(dataset.as_numpy_iterator())
 
 
@@ -37,7 +37,7 @@ def test_a_dataset_has_all_records_in_order(files):
     assert isinstance(dataset, tf.data.Dataset)
     assert dataset.element_spec == tf.TensorSpec([], tf.string)
     for _ in range(2):
-        batches = contents(dataset.batch(1000))
+        batches = read_all(dataset.batch(1000))
         assert [record for batch in batches for record in batch] == [*RECORDS, *many_records()]
 
 
@@ -54,11 +54,11 @@ def test_a_dataset_has_all_records_in_order(files):
     ids=["str", "path", "list", "scalar", "matrix", "dataset"],
 )
 def test_file_names_may_have_any_form(names, files):
-    assert contents(RiegeliDataset(names(files[0]))) == RECORDS
+    assert read_all(RiegeliDataset(names(files[0]))) == RECORDS
 
 
 def test_no_files_have_no_records():
-    assert contents(RiegeliDataset([])) == []
+    assert read_all(RiegeliDataset([])) == []
 
 
 @pytest.mark.parametrize("names", [3, tf.data.Dataset.range(3)])
@@ -69,15 +69,15 @@ def test_values_that_are_not_file_names_are_refused(names):
 
 @pytest.mark.slow
 def test_arguments_of_upstream_are_accepted(files):
-    assert contents(RiegeliDataset(files[:1], 1024, 2048)) == RECORDS
-    assert contents(RiegeliDataset(files[:1], buffer_size=tf.constant(1024, tf.int64))) == RECORDS
+    assert read_all(RiegeliDataset(files[:1], 1024, 2048)) == RECORDS
+    assert read_all(RiegeliDataset(files[:1], buffer_size=tf.constant(1024, tf.int64))) == RECORDS
 
 
 @pytest.mark.slow
 def test_a_dataset_can_be_repeated_batched_and_left_in_the_middle(files):
-    batches = contents(RiegeliDataset(files[0]).repeat(10).batch(len(RECORDS)))
+    batches = read_all(RiegeliDataset(files[0]).repeat(10).batch(len(RECORDS)))
     assert [list(batch) for batch in batches] == [RECORDS] * 10
-    assert contents(RiegeliDataset(files).take(2)) == RECORDS[:2]
+    assert read_all(RiegeliDataset(files).take(2)) == RECORDS[:2]
 
 
 @pytest.mark.slow
@@ -106,9 +106,9 @@ def damage_last_byte(data):
 def test_damage_is_an_invalid_argument(damage, message, files):
     path = Path(files[0])
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message) as raised:
-        contents(RiegeliDataset(files[0]))
-    assert files[0] in str(raised.value)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message) as error:
+        read_all(RiegeliDataset(files[0]))
+    assert files[0] in str(error.value)
 
 
 def test_records_before_the_damage_come_first(tmp_path):
@@ -126,7 +126,7 @@ def test_records_before_the_damage_come_first(tmp_path):
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(tf.errors.OpError, match=r"No such file or directory: .*missing"):
-        contents(RiegeliDataset(str(tmp_path / "missing")))
+        read_all(RiegeliDataset(str(tmp_path / "missing")))
 
 
 def test_unknown_compression_is_unimplemented(tmp_path):
@@ -137,4 +137,4 @@ def test_unknown_compression_is_unimplemented(tmp_path):
     with path.open("ab") as file:
         file.write(chunk.encode(file.tell()))
     with pytest.raises(tf.errors.UnimplementedError, match="unknown compression"):
-        contents(RiegeliDataset(str(path)))
+        read_all(RiegeliDataset(str(path)))
