@@ -6,7 +6,7 @@ from envlogger.environment_wrapper import EnvironmentWrapper
 from envlogger.testing.catch_env import Catch
 
 
-class Named(Catch):
+class NamedCatch(Catch):
     name = "catch"
     is_closed = False
 
@@ -25,14 +25,14 @@ def test_a_wrapper_behaves_like_its_environment():
 
 
 def test_other_attributes_are_those_of_the_wrapped_environment():
-    env = EnvironmentWrapper(EnvironmentWrapper(Named()))
+    env = EnvironmentWrapper(EnvironmentWrapper(NamedCatch()))
     assert env.name == "catch"
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = env.nothing_like_it
 
 
 def test_closing_closes_the_wrapped_environment():
-    environment = Named()
+    environment = NamedCatch()
     with EnvironmentWrapper(environment):
         assert not environment.is_closed
     assert environment.is_closed

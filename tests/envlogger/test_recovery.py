@@ -21,7 +21,7 @@ INDEX = ["step_offsets.riegeli", "episode_index.riegeli", "episode_metadata.rieg
 
 
 def record(writer, observations, types=None):
-    """Records an episode whose observations are numbers."""
+    """Records an episode with these observations."""
     for i, observation in enumerate(observations):
         kind = dm_env.StepType(types[i]) if types else min(i, 1)
         timestep = dm_env.TimeStep(dm_env.StepType(kind), 0.0, 1.0, observation)

@@ -233,15 +233,15 @@ SCRIPT = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wait", [3, 8])
-def test_a_killed_process_does_not_disturb_the_recording_of_another(tmp_path, wait):
+@pytest.mark.parametrize("num_lines", [3, 8])
+def test_a_killed_process_does_not_disturb_the_recording_of_another(tmp_path, num_lines):
     folder = os.fspath(tmp_path / "run")
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), folder]
     with (
         subprocess.Popen([*command, "left"], stdout=subprocess.PIPE, text=True) as left,
         subprocess.Popen([*command, "right"], stdout=subprocess.PIPE, text=True) as right,
     ):
-        for _ in range(wait):
+        for _ in range(num_lines):
             right.stdout.readline()
             num_pushed, seconds = left.stdout.readline().split()
         time.sleep(max(float(seconds) + 0.5 - time.time(), 0))

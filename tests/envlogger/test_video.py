@@ -131,7 +131,7 @@ def test_a_failure_is_reported_by_the_next_call(tmp_path):
     for num_written in (0, 1):
         writer = VideoBackendWriter(FailingWriter, {"observation": Video()}, SPEC)
         for index in range(num_written + 1):
-            # The first step is written at once.
+            # The first call waits until its step is written.
             with (
                 contextlib.nullcontext()
                 if num_written

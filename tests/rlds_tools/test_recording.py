@@ -124,15 +124,15 @@ def test_a_log_grows_only_by_the_same_environment(tmp_path):
     assert [episode.metadata["seed"] for episode in open_episodes(tmp_path)] == [1, 1, 2]
     with pytest.raises(ValueError, match="is a log of catch"):
         rlds_tools.record(Catch(), tmp_path, episodes=1)
-    catch_of_another_size = tmp_path / "sizes"
+    resized_log = tmp_path / "sizes"
     for env in Catch(rows=4), Catch(rows=5):
         error = None
         try:
-            rlds_tools.record(env, catch_of_another_size, episodes=1)
+            rlds_tools.record(env, resized_log, episodes=1)
         except ValueError as e:
             error = e
     assert "observation_spec" in str(error)
-    assert len(open_episodes(catch_of_another_size)) == 1
+    assert len(open_episodes(resized_log)) == 1
 
 
 def test_limits_truncate_episodes(tmp_path):
@@ -162,7 +162,7 @@ def test_policies_choose_the_recorded_actions(tmp_path, policy, actions):
     assert steps["action"].dtype == np.int64
 
 
-class Anything(dm_env.Environment):
+class AnyActions(dm_env.Environment):
     """An environment whose actions are of all kinds."""
 
     def __init__(self):
@@ -194,7 +194,7 @@ class Anything(dm_env.Environment):
 
 
 def test_random_actions_satisfy_specs_of_all_kinds(tmp_path):
-    env = Anything()
+    env = AnyActions()
     result = rlds_tools.record(env, tmp_path, episodes=200, seed=1)
     assert result.returns is None  # Each step has several rewards.
     spec = env.action_spec()

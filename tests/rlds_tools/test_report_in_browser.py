@@ -39,7 +39,7 @@ addEventListener("load", async () => {
 });
 """
 # Chromium has no window as narrow as a phone.
-FRAME = """<!DOCTYPE html><html><body style="margin: 0">
+IFRAME_PAGE = """<!DOCTYPE html><html><body style="margin: 0">
 <iframe src="{name}" width="{width}" height="2000" style="border: 0"></iframe>
 <script>
 addEventListener("message", (event) => {{
@@ -95,7 +95,7 @@ def test_a_page_is_accessible_and_loads_nothing(width, theme, tmp_path):
     policy = re.escape(html.escape("script-src ")) + '[^"]*'
     copy = re.sub(policy, "script-src &#x27;unsafe-inline&#x27;", report.content, count=1)
     (tmp_path / "copy.html").write_text(copy.replace("</head>", probe, 1))
-    (tmp_path / "frame.html").write_text(FRAME.format(name="copy.html", width=width))
+    (tmp_path / "frame.html").write_text(IFRAME_PAGE.format(name="copy.html", width=width))
     text = run_chromium(tmp_path, tmp_path / "frame.html", theme, "--dump-dom")
     result = json.loads(
         html.unescape(re.search(r'<pre id="probe">(.*?)</pre>', text, re.DOTALL)[1])
@@ -108,7 +108,7 @@ def test_a_page_is_accessible_and_loads_nothing(width, theme, tmp_path):
     assert all(result["videos"])
     # The page itself, with its own policy.
     OUT.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "frame.html").write_text(FRAME.format(name="page.html", width=width))
+    (tmp_path / "frame.html").write_text(IFRAME_PAGE.format(name="page.html", width=width))
     picture = OUT / f"waves_{width}_{theme}.png"
     options = (f"--screenshot={picture}", f"--window-size={width},2000")
     if width < 500:

@@ -13,7 +13,7 @@ from envlogger.backends.riegeli_backend_reader import RiegeliBackendReader
 from envlogger.converters import codec
 from envlogger.errors import DamagedDataError, StorageError
 
-RECOVER = "envlogger.recover repairs the recording if possible"
+ADVICE = "envlogger.recover repairs the recording if possible"
 EPISODES = [[0, 1, 2], [10, 11], [20, 21, 22], [30]]
 
 
@@ -179,7 +179,7 @@ def test_a_missing_step_file_is_reported_and_hides_no_other_shard(dataset):
     path.unlink()
     with RiegeliBackendReader(dataset) as reader:
         assert read_episodes(reader) == EPISODES[:2]
-        assert damage_messages(reader) == [f"{path} is missing (4 steps): {RECOVER}"]
+        assert damage_messages(reader) == [f"{path} is missing (4 steps): {ADVICE}"]
 
 
 def test_steps_behind_the_end_of_a_truncated_file_are_left_out(dataset):
@@ -192,7 +192,7 @@ def test_steps_behind_the_end_of_a_truncated_file_are_left_out(dataset):
         assert read_episodes(reader) == EPISODES[:2]
         assert observations(reader.steps[:6]) == [0, 1, 2, 10, 11, 20]
         cut_file, lost_steps, torn_bytes = reader.damage()
-        assert str(cut_file) == f"{path} was cut off (2 steps): {RECOVER}"
+        assert str(cut_file) == f"{path} was cut off (2 steps): {ADVICE}"
         assert (lost_steps.path, lost_steps.num_steps) == (str(path), 2)
         assert (torn_bytes.path, torn_bytes.num_bytes) == (str(path), 10)
 
@@ -204,7 +204,7 @@ def test_a_truncation_between_episodes_costs_no_other_episode(dataset):
     os.truncate(path, position)
     with RiegeliBackendReader(dataset) as reader:
         assert read_episodes(reader) == [EPISODES[0], *EPISODES[2:]]
-        assert damage_messages(reader) == [f"{path} was cut off (2 steps): {RECOVER}"]
+        assert damage_messages(reader) == [f"{path} was cut off (2 steps): {ADVICE}"]
 
 
 def test_a_flipped_bit_in_episode_metadata_is_reported_for_that_episode_only(dataset):
@@ -232,7 +232,7 @@ def test_a_damaged_index_hides_no_other_shard(dataset, name):
         with RiegeliBackendReader(dataset) as reader:
             assert read_episodes(reader) == EPISODES[2:]
             assert re.search(f"{path} is damaged: .*{message}", damage_messages(reader)[0])
-            assert damage_messages(reader)[0].endswith(RECOVER)
+            assert damage_messages(reader)[0].endswith(ADVICE)
 
 
 @pytest.mark.slow
@@ -266,7 +266,7 @@ def test_a_shard_without_an_index_is_left_out_and_reported(dataset):
         path.unlink()
         with RiegeliBackendReader(dataset) as reader:
             assert read_episodes(reader) == EPISODES[2:]
-            assert damage_messages(reader)[0] == f"{path} is missing: {RECOVER}"
+            assert damage_messages(reader)[0] == f"{path} is missing: {ADVICE}"
             assert reader.damage()[1].num_steps == 5
         path.write_bytes(content)
 
@@ -329,7 +329,7 @@ def make_shard(directory, types, starts):
         ([0, 0, 0], [0, 1, 2], [[0], [1], [2]]),
     ],
 )
-def test_steps_after_the_last_indexed_episode_are_not_added_to_it(dataset, types, starts, expected):
+def test_the_last_indexed_episode_ends_where_the_next_one_begins(dataset, types, starts, expected):
     directory = dataset / "2999"
     make_shard(directory, types, starts)
     with RiegeliBackendReader(dataset) as reader:

@@ -13,7 +13,7 @@ from envlogger import StepData
 from envlogger.converters.rlds_episode import to_rlds_episode
 
 FIRST, MID, LAST = dm_env.StepType
-CORE = {"observation", "action", "reward", "discount", "is_first", "is_last", "is_terminal"}
+RLDS_FIELDS = {"observation", "action", "reward", "discount", "is_first", "is_last", "is_terminal"}
 
 
 def first(observation, custom_data=None):
@@ -66,7 +66,7 @@ def test_results_of_an_action_move_to_the_step_it_was_taken_in():
             last(12, action=6, reward=2.0, discount=0.0, custom_data={"t": 0.2}),
         ]
     )
-    assert set(episode) == {*CORE, "t"}
+    assert set(episode) == {*RLDS_FIELDS, "t"}
     assert episode["observation"].tolist() == [10, 11, 12]
     assert episode["t"].tolist() == [0.0, 0.1, 0.2]
     assert episode["action"].tolist() == [5, 6, 0]
@@ -169,7 +169,7 @@ def test_custom_data_cannot_replace_a_field():
 @pytest.mark.parametrize("custom_data", [None, {}])
 def test_no_custom_data_adds_no_field(custom_data):
     episode = to_rlds_episode([first(0, custom_data=custom_data), last(1, custom_data=custom_data)])
-    assert set(episode) == CORE
+    assert set(episode) == RLDS_FIELDS
 
 
 # --- Values --------------------------------------------------------------------------------------

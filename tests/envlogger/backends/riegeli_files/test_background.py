@@ -9,7 +9,7 @@ import pytest
 from envlogger.backends.riegeli_files.background import BackgroundWriter, ShardTask, WritingError
 from envlogger.errors import UsageError
 
-PATIENCE = 30
+TIMEOUT_S = 30
 DISK_ERROR = OSError("no disk")
 
 
@@ -29,7 +29,7 @@ class Shards:
 
     def _do(self, name, contents):
         self.is_held.set()
-        assert self.may_go_on.wait(PATIENCE)
+        assert self.may_go_on.wait(TIMEOUT_S)
         if name == self.fails_at:
             raise self.error
         self.calls += [(name, content) for content in contents]
@@ -66,7 +66,7 @@ def make_writer(shards, flush_interval=None, max_pending_bytes=1 << 20):
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -86,7 +86,7 @@ def start(function):
     thread.start()
 
     def wait():
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_S)
         assert not thread.is_alive()
         return errors[0] if errors else None
 
@@ -157,7 +157,7 @@ def test_steps_wait_while_too_much_is_pending():
     background = make_writer(shards, max_pending_bytes=100)
     shards.may_go_on.clear()
     call_locked(background, background.add_step, bytes(60))
-    assert shards.is_held.wait(PATIENCE)
+    assert shards.is_held.wait(TIMEOUT_S)
     call_locked(background, background.add_step, bytes(40))
     is_added = threading.Event()
 
@@ -262,7 +262,7 @@ def test_a_step_that_waits_for_room_does_not_wait_for_a_dead_thread(salvage_erro
     background = make_writer(shards, max_pending_bytes=100)
     shards.may_go_on.clear()
     call_locked(background, background.add_step, bytes(60))
-    assert shards.is_held.wait(PATIENCE)
+    assert shards.is_held.wait(TIMEOUT_S)
     results = [
         start(lambda: call_locked(background, background.add_step, bytes(90))) for _ in range(3)
     ]

@@ -23,13 +23,13 @@ def make(flush_interval, max_bytes=1 << 24):
     return clock, Backpressure(flush_interval, max_bytes, clock)
 
 
-def do_round(clock, limits, *, num_jobs=1, seconds=0.0, flush=0.0):
+def do_round(clock, backpressure, *, num_jobs=1, seconds=0.0, flush=0.0):
     """Works for `seconds`, and flushes if a flush is due; returns whether it was."""
-    limits.begin_batch()
+    backpressure.begin_batch()
     clock.now += seconds
-    is_due = limits.is_flush_due()
+    is_due = backpressure.is_flush_due()
     clock.now += flush if is_due else 0.0
-    limits.end_batch(num_jobs)
+    backpressure.end_batch(num_jobs)
     return is_due
 
 
@@ -43,19 +43,19 @@ def do_round(clock, limits, *, num_jobs=1, seconds=0.0, flush=0.0):
 )
 def test_accepted_steps_are_flushed_within_the_interval(seconds_per_job, flush, rounds):
     """The queue may be full or almost empty, before and during a round."""
-    clock, limits = make(flush_interval=1.0)
+    clock, backpressure = make(flush_interval=1.0)
     waiting, unflushed = [], []  # Times of acceptance.
 
     def fill(batch_size):
-        waiting.extend([clock.now] * (int(limits.max_jobs) - batch_size - len(waiting)))
+        waiting.extend([clock.now] * (int(backpressure.max_jobs) - batch_size - len(waiting)))
 
     for round_index, (backlog, is_filled) in enumerate(rounds):
         if backlog == "all":
             fill(0)
-        elif backlog == "one" and len(waiting) < limits.max_jobs:
+        elif backlog == "one" and len(waiting) < backpressure.max_jobs:
             waiting.append(clock.now)
-        if len(waiting) <= limits.wake_jobs:
-            clock.now += max(0.0, limits.seconds_to_flush())
+        if len(waiting) <= backpressure.wake_jobs:
+            clock.now += max(0.0, backpressure.seconds_to_flush())
         batch, waiting = waiting, []
         if is_filled:
             fill(len(batch))
@@ -63,7 +63,7 @@ def test_accepted_steps_are_flushed_within_the_interval(seconds_per_job, flush, 
         num_seconds = len(batch) * seconds_per_job
         if do_round(
             clock,
-            limits,
+            backpressure,
             num_jobs=len(batch),
             seconds=num_seconds,
             flush=flush * bool(unflushed),
@@ -74,61 +74,61 @@ def test_accepted_steps_are_flushed_within_the_interval(seconds_per_job, flush, 
 
 
 def test_max_jobs_fall_at_once_and_grow_gradually():
-    clock, limits = make(flush_interval=4.0)
-    initial = limits.max_jobs
+    clock, backpressure = make(flush_interval=4.0)
+    initial = backpressure.max_jobs
     max_jobs = []
     for _ in range(5):
-        do_round(clock, limits, seconds=1e-6)
-        max_jobs.append(limits.max_jobs)
+        do_round(clock, backpressure, seconds=1e-6)
+        max_jobs.append(backpressure.max_jobs)
     assert max_jobs == [initial * 2**n for n in range(1, 6)]
-    do_round(clock, limits, num_jobs=5, seconds=0.995)
-    assert limits.max_jobs == pytest.approx(10, rel=0.01)  # A quarter of the interval for all.
-    do_round(clock, limits, seconds=1000)
-    assert limits.max_jobs == 1
+    do_round(clock, backpressure, num_jobs=5, seconds=0.995)
+    assert backpressure.max_jobs == pytest.approx(10, rel=0.01)  # A quarter of the interval.
+    do_round(clock, backpressure, seconds=1000)
+    assert backpressure.max_jobs == 1
     for _ in range(30):  # Jobs before a flush count for one more interval.
         clock.now += 1
-        do_round(clock, limits, num_jobs=1000, seconds=1e-3)
-    assert limits.max_jobs > 1000
-    assert limits.wake_jobs == limits.max_jobs / 2
+        do_round(clock, backpressure, num_jobs=1000, seconds=1e-3)
+    assert backpressure.max_jobs > 1000
+    assert backpressure.wake_jobs == backpressure.max_jobs / 2
 
 
 def test_a_flush_that_takes_long_begins_earlier():
-    clock, limits = make(flush_interval=4.0)
-    assert limits.seconds_to_flush() == 2
-    assert not do_round(clock, limits, seconds=1.5)
-    clock.now += limits.seconds_to_flush()
-    assert do_round(clock, limits, flush=0.75)
-    assert limits.seconds_to_flush() == 2 - 0.75 - 0.75
-    assert not do_round(clock, limits, seconds=0.4)
-    assert do_round(clock, limits, seconds=0.6)
+    clock, backpressure = make(flush_interval=4.0)
+    assert backpressure.seconds_to_flush() == 2
+    assert not do_round(clock, backpressure, seconds=1.5)
+    clock.now += backpressure.seconds_to_flush()
+    assert do_round(clock, backpressure, flush=0.75)
+    assert backpressure.seconds_to_flush() == 2 - 0.75 - 0.75
+    assert not do_round(clock, backpressure, seconds=0.4)
+    assert do_round(clock, backpressure, seconds=0.6)
 
 
 def test_without_an_interval_nothing_is_due_and_any_number_of_jobs_may_wait():
-    clock, limits = make(flush_interval=None)
+    clock, backpressure = make(flush_interval=None)
     for _ in range(3):
-        assert not do_round(clock, limits, seconds=1e9)
-        assert limits.max_jobs == limits.wake_jobs == math.inf
+        assert not do_round(clock, backpressure, seconds=1e9)
+        assert backpressure.max_jobs == backpressure.wake_jobs == math.inf
         # The longest time that a thread can wait for.
-        assert limits.seconds_to_flush() == threading.TIMEOUT_MAX
+        assert backpressure.seconds_to_flush() == threading.TIMEOUT_MAX
 
 
 def test_a_thread_that_waits_a_third_of_the_time_is_idle():
-    clock, limits = make(flush_interval=None)
+    clock, backpressure = make(flush_interval=None)
     is_idle = []
     for pause in (0.0055, 0.0045, 0.0055):
         for _ in range(500):
             clock.now += pause
-            do_round(clock, limits, seconds=0.01)
-        is_idle.append(limits.is_idle(0, 0))
+            do_round(clock, backpressure, seconds=0.01)
+        is_idle.append(backpressure.is_idle(0, 0))
     assert is_idle == [True, False, True]
-    do_round(clock, limits, seconds=0.2)  # A caller may soon wait for the thread.
-    assert not limits.is_idle(0, 0)
+    do_round(clock, backpressure, seconds=0.2)  # A caller may soon wait for the thread.
+    assert not backpressure.is_idle(0, 0)
 
 
 def test_a_thread_with_a_half_full_queue_is_not_idle():
-    clock, limits = make(flush_interval=1.0)
+    clock, backpressure = make(flush_interval=1.0)
     clock.now += 0.2
-    limits.begin_batch()
-    assert limits.is_idle(limits.wake_jobs / 2, limits.max_bytes / 2)
-    assert not limits.is_idle(limits.wake_jobs / 2 + 1, 0)
-    assert not limits.is_idle(0, limits.max_bytes / 2 + 1)
+    backpressure.begin_batch()
+    assert backpressure.is_idle(backpressure.wake_jobs / 2, backpressure.max_bytes / 2)
+    assert not backpressure.is_idle(backpressure.wake_jobs / 2 + 1, 0)
+    assert not backpressure.is_idle(0, backpressure.max_bytes / 2 + 1)
