@@ -18,7 +18,7 @@ from envlogger.gymnasium_adapter import record_info
 
 
 class Count(gymnasium.Env):
-    """Counts to `length`; every other environment is truncated there."""
+    """Counts to `length`; is truncated there if `length` is odd, and else terminated."""
 
     observation_space = spaces.Box(0, 1e6, (2,), np.float32)
     action_space = spaces.Discrete(3)

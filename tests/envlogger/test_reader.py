@@ -124,7 +124,7 @@ def test_columns_have_the_recorded_steps_in_order(reader):
     for step, observation in zip(reader.episodes[0], columns["observation"], strict=True):
         np.testing.assert_array_equal(step.timestep.observation, observation)
     assert columns["custom_data"].tolist() == [None] * 10
-    columns["observation"][0] = 7  # They are writable.
+    columns["observation"][0] = 7  # Columns are writable.
 
 
 def test_columns_have_the_fields_of_rlds_episodes(reader):

@@ -83,7 +83,7 @@ def test_invalid_frames_are_refused_and_leave_no_trace(tmp_path):
         with pytest.raises(UnsupportedTypeError):
             writer.record_step(step(frame, action=object()), False)
         writer.record_step(step(frame), False)
-        frame[...] = 9  # It was copied.
+        frame[...] = 9  # The writer has a copy.
         writer.record_step(step(frame), True)
         writer.discard_episode()
         writer.record_step(step(frame), True)

@@ -358,7 +358,7 @@ def block_header(to_begin, to_end):
     ("to_begin", "to_end", "resumed_at"),
     [
         (3, 100, "there"),  # A wrong begin: the end is used.
-        (3, BLOCK_SIZE + 100, "next"),  # Unless the end is far.
+        (3, BLOCK_SIZE + 100, "next"),  # A wrong begin, and an end that is too far.
         (None, 100, "next"),  # A wrong end.
         (3, 10, "next"),  # Inside the header, where no chunk can begin.
         (3, 0, "next"),

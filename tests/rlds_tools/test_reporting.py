@@ -46,7 +46,7 @@ def test_a_page_has_its_sections_and_no_external_resources(page):
     assert "url(" not in style
     assert "@import" not in style
     assert "default-src 'none'" in html.unescape(page)
-    # The policy allows no attributes for it.
+    # The policy allows no style and no event attributes.
     assert not re.search(r"<[a-z][^>]* (style|on\w+)=", page)
     identifiers = re.findall(r' id="([^"]*)"', page)
     assert len(identifiers) == len(set(identifiers))

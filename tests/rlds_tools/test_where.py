@@ -155,7 +155,7 @@ def test_a_converted_dataset_has_the_chosen_episodes(data, tmp_path, capsys):
     assert sorted(map(len, result)) == [len(episodes[0]), len(episodes[2])]
     # A selection is not checked against the counts of the metadata.
     counts = result.metadata["conversion"]["splits"]["train"]
-    assert counts["episodes"] == 2  # Steps of what is copied are not counted.
+    assert counts["episodes"] == 2  # The metadata of a copy has no count of steps.
     assert counts.get("steps", sum(map(len, result))) == sum(map(len, result))
     findings = rlds_tools.report(path, where="index = 0").findings
     assert not [finding for finding in findings if "the metadata says" in finding.text]

@@ -81,7 +81,7 @@ def test_a_recording_without_dataset_metadata_returns_an_empty_dict(backend):
     ("make_scheduler", "expected"),
     [
         (lambda: schedulers.ListStepScheduler([1, 2, 4]), [[1, 2], [11]]),
-        # Episodes that are cut off count.
+        # Episodes cut by a reset count, too.
         (lambda: schedulers.NEpisodeScheduler(2), [[0, 1, 2], [20, 21, 22]]),
     ],
 )

@@ -543,7 +543,7 @@ def test_callers_never_wait_after_an_error(tmp_path, monkeypatch, failing):
         def call(self, name, *args):
             File.num_calls += 1
             if name in failing and File.num_calls > 200 and not self.closed:
-                if name == "close":  # Or it would fail again when it is garbage collected.
+                if name == "close":  # The garbage collector would call it again.
                     super().close()
                 raise BrokenFileError(f"{name} failed")
             return getattr(super(), name)(*args)

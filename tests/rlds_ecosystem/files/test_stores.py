@@ -174,7 +174,7 @@ def test_a_recorder_sends_requests_only_for_shards_and_flushes(memory):
     url = "gs://bucket/log"
     with envlogger.RiegeliBackendWriter(url) as writer:
         record(writer, *range(100))
-        assert memory.requests == {"exists": 2, "upload": 1}  # Of the metadata.
+        assert memory.requests == {"exists": 2, "upload": 1}  # The metadata.
         writer.flush()
         assert read_observations(url) == list(range(99))
         record(writer, 100)  # The first episode after a flush begins another shard.
@@ -182,7 +182,7 @@ def test_a_recorder_sends_requests_only_for_shards_and_flushes(memory):
         assert read_observations(url) == list(range(100))
         memory.requests.clear()
     assert read_observations(url) == list(range(101))
-    assert memory.requests["upload"] == 3  # Of the index of the last one.
+    assert memory.requests["upload"] == 3  # The index of the last shard.
 
 
 def test_a_shard_is_readable_once_it_has_its_last_object(memory):
