@@ -375,9 +375,7 @@ def test_conversion_keeps_labels_and_can_store_them_as_fields(log, tmp_path, mon
     episodes = sources.open(tmp_path / "made" / "fields")
     by_key = {as_converted(episode).key: as_converted(episode) for episode in episodes}
     label_fields = [episode.metadata["label"] for episode in by_key.values()]
-    assert {text_of(values["quality"]) for values in label_fields} == {
-        b""
-    }  # The annotators differ.
+    assert {text_of(values["quality"]) for values in label_fields} == {b""}  # In dispute.
     assert sorted(map(str, (values["score"] for values in label_fields))) == ["0.5", "nan", "nan"]
     slips = [episode.steps["label"]["slip"].tolist() for episode in by_key.values()]
     assert sorted(slips)[-1] == [3 <= step < 6 for step in range(10)]
