@@ -173,16 +173,17 @@ class TFDSBackendWriter(BackendWriter):
     def _fit_step(self, data: StepData, index: int) -> StepData:
         """Copies a step, with values converted to the features."""
         timestep, action, custom_data = data
-        where = f"episode {self._num_episodes + (index == 0 and bool(self._steps))}, step {index}"
+        episode_index = self._num_episodes + (index == 0 and bool(self._steps))
+        location = f"episode {episode_index}, step {index}"
         if custom_data is not None and not isinstance(custom_data, Mapping):
             raise InvalidStepError(
-                f"{where}: the custom data of a step must be a dict, whose entries are fields of "
-                f"the dataset; got {type(custom_data).__name__}"
+                f"{location}: the custom data of a step must be a dict, whose entries are fields "
+                f"of the dataset; got {type(custom_data).__name__}"
             )
         conflicts = [name for name in custom_data or {} if name in _STEP_FIELDS]
         if conflicts:
             raise InvalidStepError(
-                f"{where}: the custom data has {conflicts}, the names of other fields; record "
+                f"{location}: the custom data has {conflicts}, the names of other fields; record "
                 "it under other names"
             )
         fields = {**(custom_data or {}), "observation": timestep.observation}
@@ -196,12 +197,14 @@ class TFDSBackendWriter(BackendWriter):
                 for name, value in fields.items()
             }
         except TypeError as e:
-            raise UnsupportedTypeError(f"{where}, {e}") from e
+            raise UnsupportedTypeError(f"{location}, {e}") from e
         except ValueError as e:
-            raise InvalidStepError(f"{where}, {e}") from e
+            raise InvalidStepError(f"{location}, {e}") from e
         try:
             row = first_row(
-                match_columns(columns, expected, rows=1, where=where, rounds=self._storage.rounds)
+                match_columns(
+                    columns, expected, rows=1, where=location, rounds=self._storage.rounds
+                )
             )
         except ValueError as e:
             raise InvalidStepError(str(e)) from e
@@ -210,17 +213,17 @@ class TFDSBackendWriter(BackendWriter):
         return StepData(timestep, row.pop("action", None), row or None)
 
     def _set_episode_metadata(self, data: Any) -> None:
-        where = f"episode {self._num_episodes}"
+        location = f"episode {self._num_episodes}"
         if not isinstance(data, Mapping):
             raise UnsupportedTypeError(
-                f"{where}: the metadata of an episode must be a dict, whose entries are fields "
+                f"{location}: the metadata of an episode must be a dict, whose entries are fields "
                 f"of the dataset; got {type(data).__name__}"
             )
         expected = _omit(self._episode_fields, *(self._episode_fields.keys() - data))
         try:
-            self._episode_metadata = _fit_metadata(data, expected, where)
+            self._episode_metadata = _fit_metadata(data, expected, location)
         except TypeError as e:
-            raise UnsupportedTypeError(f"{where}, {e}") from e
+            raise UnsupportedTypeError(f"{location}, {e}") from e
         except ValueError as e:
             raise UnsupportedValueError(str(e)) from e
 
@@ -292,10 +295,10 @@ def _omit(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: field for name, field in fields.items() if name not in names}
 
 
-def _fit_metadata(metadata: Mapping[str, Any], expected: Mapping[str, Any], where: str) -> Any:
+def _fit_metadata(metadata: Mapping[str, Any], expected: Mapping[str, Any], location: str) -> Any:
     """Converts the metadata of an episode to the features."""
     columns = stack_values([_convert(metadata, expected)])
-    return first_row(match_columns(columns, expected, rows=1, where=where))
+    return first_row(match_columns(columns, expected, rows=1, where=location))
 
 
 def _create_specs(features: Any, name: str) -> Any:

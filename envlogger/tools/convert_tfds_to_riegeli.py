@@ -232,10 +232,12 @@ def convert_tf_dataset_to_riegeli(
         raise ValueError("the dataset has no episodes, so there is nothing to record")
 
 
-def _read_columns(steps: Any, max_steps: int, where: str) -> dict[str, Any]:
+def _read_columns(steps: Any, max_steps: int, episode: str) -> dict[str, Any]:
     batches = list(steps.batch(max_steps).as_numpy_iterator())
     if not batches:
-        raise ValueError(f"{where} has no steps; recordings cannot hold such an episode, filter it")
+        raise ValueError(
+            f"{episode} has no steps; recordings cannot hold such an episode, filter it"
+        )
     columns: dict[str, Any] = tree.map_structure(lambda *chunks: np.concatenate(chunks), *batches)
     return columns
 

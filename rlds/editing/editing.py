@@ -134,9 +134,9 @@ class Edit:
             f"{file} is left out: it describes old episodes" for file in self.stale_files
         ]
         self.notes += [
-            f"{where!r} selected {rows} in the recipe, but {draft.row_digests[where]} now"
-            for where, rows in draft.recorded_digests.items()
-            if draft.row_digests.get(where, rows) != rows
+            f"{condition!r} selected {rows} in the recipe, but {draft.row_digests[condition]} now"
+            for condition, rows in draft.recorded_digests.items()
+            if draft.row_digests.get(condition, rows) != rows
         ]
         full_export = self._export("+".join(self.view.splits))
         self.placements = tuple(full_export.placements())

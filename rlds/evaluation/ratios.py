@@ -139,17 +139,17 @@ def _raise_invalid_ratio(
         _log_probs(data, target, row)[0],
         _log_probs(data, behaviour, row)[0],
     )
-    where = f"{data.locate(index)}:"
+    location = data.locate(index)
     if np.isneginf(behaviour_log):
         raise ValueError(
-            f"{where} the behaviour policy never takes the recorded action (its probability is 0), "
-            "so it is not the policy that acted. Pass that policy, or leave out the episode "
+            f"{location}: the behaviour policy never takes the recorded action (its probability is "
+            "0), so it is not the policy that acted. Pass that policy, or leave out the episode "
             "(data.select)"
         )
     if not np.isfinite(behaviour_log):
-        raise ValueError(f"{where} log_prob of the behaviour policy is {behaviour_log}")
+        raise ValueError(f"{location}: log_prob of the behaviour policy is {behaviour_log}")
     raise ValueError(
-        f"{where} log_prob of the target policy is {target_log}, expected a number or -inf"
+        f"{location}: log_prob of the target policy is {target_log}, expected a number or -inf"
     )
 
 

@@ -136,8 +136,8 @@ class BlockDataset:
             try:
                 batches.append(self._convert(self._feed[batch]))
             except Exception:
-                where = f"in the worker of batch {batch}"
-                return [*batches, _utils().ExceptionWrapper(where=where)]
+                location = f"in the worker of batch {batch}"
+                return [*batches, _utils().ExceptionWrapper(where=location)]
         return batches
 
     def _message(

@@ -103,11 +103,11 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
             f"{', '.join(_REQUIRED_COLUMNS)}, and episode or key",
             file=path,
         )
-    return as_labels(rows, labels, where=f"{os.fspath(path)}: ", is_text=kind != ".jsonl")
+    return as_labels(rows, labels, prefix=f"{os.fspath(path)}: ", is_text=kind != ".jsonl")
 
 
 def as_labels(
-    rows: Iterable[Mapping[str, Any]], labels: Labels, *, where: str = "", is_text: bool = True
+    rows: Iterable[Mapping[str, Any]], labels: Labels, *, prefix: str = "", is_text: bool = True
 ) -> list[Label]:
     """Converts rows of a file to labels; skips labels that are already stored. See `read`.
 
@@ -117,7 +117,7 @@ def as_labels(
     Args:
       rows: The rows.
       labels: The labels of the dataset.
-      where: The prefix of errors.
+      prefix: The prefix of errors.
       is_text: True if all values are texts; values of a new layer without a `type` are parsed as
         numbers or flags.
 
@@ -140,7 +140,7 @@ def as_labels(
             steps = _step(values.get("steps"))
             label = _label(values, layers, digest or _NO_DIGEST, is_text=is_text)
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{where}row {row_number}: {error}") from None
+            raise ValueError(f"{prefix}row {row_number}: {error}") from None
         old = labels_by_id.get(label.id)
         # The label is already stored, even if its episode was changed since.
         if old is not None and _identity(old)[1:] == _identity(label)[1:]:
@@ -170,7 +170,7 @@ def as_labels(
     if missing:
         more = f"; and {len(missing) - _MAX_MESSAGES} more" if len(missing) > _MAX_MESSAGES else ""
         raise ValueError(
-            f"{where}no episode of this dataset matches {len(missing)} rows, so no row was added: "
+            f"{prefix}no episode of this dataset matches {len(missing)} rows, so no row was added: "
             f"{'; '.join(missing[:_MAX_MESSAGES])}{more}"
         )
     return new

@@ -73,11 +73,11 @@ class SourceError(ValueError):
         self.problem = shorten(problem, _MAX_TEXT) if file else problem
         self.file = os.fspath(file)
         self.episode, self.row, self.field = episode, row, field
-        where = [self.file] if file else []
-        where += [f"episode {episode}"] if episode is not None else []
-        where += [f"row {row}"] if row is not None else []
-        where += [f"field {shorten(field, _MAX_NAME)!r}"] if field is not None else []
-        super().__init__(": ".join(filter(None, (", ".join(where), self.problem))))
+        location = [self.file] if file else []
+        location += [f"episode {episode}"] if episode is not None else []
+        location += [f"row {row}"] if row is not None else []
+        location += [f"field {shorten(field, _MAX_NAME)!r}"] if field is not None else []
+        super().__init__(": ".join(filter(None, (", ".join(location), self.problem))))
 
     def locate(
         self, *, episode: int | str | None, row: int | None = None, field: str | None = None
@@ -98,7 +98,7 @@ class SourceError(ValueError):
 class SourceChangedError(SourceError):
     """A file has changed since it was opened: data read from it is inconsistent."""
 
-    def locate(self, **where: Any) -> None:
+    def locate(self, **location: Any) -> None:
         """Does nothing: the error is about the file as a whole."""
 
 

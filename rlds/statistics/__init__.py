@@ -450,10 +450,10 @@ class StatisticsPass:
         self._num_trajectories += num_episodes
         self._num_unmarked += _num_real(data, is_unmarked)
         for name, total in self._total.items():
-            columns, where = _columns(data[name], valid.get(name))
-            self._total[name] = _merge(total, _statistics_of(total, columns, where))
+            columns, mask = _columns(data[name], valid.get(name))
+            self._total[name] = _merge(total, _statistics_of(total, columns, mask))
             if self._quantiles:
-                self._sketches[name] = _add_values(self._sketches.get(name), columns, where)
+                self._sketches[name] = _add_values(self._sketches.get(name), columns, mask)
 
     def result(self) -> Statistics:
         """Returns the statistics of all batches; warns of values that are not finite."""
@@ -600,29 +600,29 @@ def _columns(data: np.ndarray, valid: np.ndarray | None) -> tuple[np.ndarray, An
       values, or True if all are valid.
     """
     rows = data.reshape(len(data), -1)
-    where: Any = True
+    mask: Any = True
     if valid is not None and valid.ndim == 1:
         rows = rows if valid.all() else rows[valid]
     elif valid is not None:
         values = valid.reshape(len(data), *[1] * (data.ndim - valid.ndim), *valid.shape[1:])
-        where = np.broadcast_to(values, data.shape).reshape(rows.shape).T
+        mask = np.broadcast_to(values, data.shape).reshape(rows.shape).T
     dtype = rows.dtype if rows.dtype in (np.float32, np.float64) else np.float64
-    return rows.T.astype(dtype, order="C"), where
+    return rows.T.astype(dtype, order="C"), mask
 
 
-def _statistics_of(template: FieldStatistics, columns: np.ndarray, where: Any) -> FieldStatistics:
+def _statistics_of(template: FieldStatistics, columns: np.ndarray, mask: Any) -> FieldStatistics:
     """Returns the statistics of columns of values, without their quantiles.
 
     NumPy takes a quarter of the time of TensorFlow.
     """
-    count = np.broadcast_to(where, columns.shape).sum(axis=1)
+    count = np.broadcast_to(mask, columns.shape).sum(axis=1)
     with np.errstate(invalid="ignore", over="ignore"):
-        mean = np.sum(columns, axis=1, dtype=np.float64, where=where)
+        mean = np.sum(columns, axis=1, dtype=np.float64, where=mask)
         mean /= np.where(count > 0, count, np.nan)
         distances = columns - mean[:, np.newaxis]
-        squares = np.sum(np.square(distances, out=distances), axis=1, where=where)
-    low = np.min(columns, axis=1, initial=np.inf, where=where)
-    high = np.max(columns, axis=1, initial=-np.inf, where=where)
+        squares = np.sum(np.square(distances, out=distances), axis=1, where=mask)
+    low = np.min(columns, axis=1, initial=np.inf, where=mask)
+    high = np.max(columns, axis=1, initial=-np.inf, where=mask)
 
     shape = template.mean.shape
     return dataclasses.replace(
@@ -662,14 +662,14 @@ def _nan_where_mean_is(field: FieldStatistics) -> FieldStatistics:
 
 
 def _add_values(
-    sketches: tuple[QuantileSketch, ...] | None, columns: np.ndarray, where: Any
+    sketches: tuple[QuantileSketch, ...] | None, columns: np.ndarray, mask: Any
 ) -> tuple[QuantileSketch, ...]:
-    if where is True:
+    if mask is True:
         sketches = sketches or (QuantileSketch(len(columns), columns.dtype),)
         sketches[0].add(columns.T)
         return sketches
     sketches = sketches or tuple(QuantileSketch(1, columns.dtype) for _ in columns)
-    for sketch, column, valid in zip(sketches, columns, where):
+    for sketch, column, valid in zip(sketches, columns, mask):
         sketch.add(column[valid, np.newaxis])
     return sketches
 

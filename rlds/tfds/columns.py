@@ -18,7 +18,7 @@ __all__ = ["fit_steps", "fit_value"]
 _BATCH_SIZE = 1024
 
 
-def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
+def fit_steps(steps: Any, features: Feature, episode: str) -> dict[str, Any]:
     """Returns steps as columns for an `ExampleEncoder`.
 
     Numbers are converted to the dtype of their feature if it can hold their value; floats may be
@@ -27,7 +27,7 @@ def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
     Args:
       steps: A dataset of steps, one dict of columns, or any iterable of steps.
       features: The features of a step.
-      where: The episode, for error messages.
+      episode: The episode, for error messages.
 
     Raises:
       ValueError: Fields are missing or unexpected, or a value does not fit its feature. The message
@@ -39,52 +39,54 @@ def fit_steps(steps: Any, features: Feature, where: str) -> dict[str, Any]:
         steps = list(steps)
         if not steps:
             return dict(_empty(features))
-        return dict(_fit(features, steps, _Location(where, "steps", np.arange(len(steps)))))
+        return dict(_fit(features, steps, _Location(episode, "steps", np.arange(len(steps)))))
     lengths = {path: _num_rows(leaf) for path, leaf in named_leaves({"steps": steps})}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"{where}: the columns of steps need equal lengths, got {lengths}")
+        raise ValueError(f"{episode}: the columns of steps need equal lengths, got {lengths}")
     num_steps = next(iter(lengths.values()), None)
     if num_steps is None:
-        raise ValueError(f"{where}: the steps have no fields")
-    columns: dict[str, Any] = _fit(features, steps, _Location(where, "steps", np.arange(num_steps)))
+        raise ValueError(f"{episode}: the steps have no fields")
+    columns: dict[str, Any] = _fit(
+        features, steps, _Location(episode, "steps", np.arange(num_steps))
+    )
     return columns
 
 
-def fit_value(value: Any, feature: Any, name: str, where: str) -> Any:
+def fit_value(value: Any, feature: Any, name: str, episode: str) -> Any:
     """Returns a single value, such as the metadata of an episode, in the type of its feature.
 
     Args:
       value: The value.
       feature: The feature of the value.
       name: The name of the field.
-      where: The episode, for error messages.
+      episode: The episode, for error messages.
 
     Raises:
       ValueError: The value does not fit; the message names the episode and the field.
     """
-    return _first_row(_fit(feature, [value], _Location(where, name, None)))
+    return _first_row(_fit(feature, [value], _Location(episode, name, None)))
 
 
 class _Location:
     """The location of rows for error messages, with the optional step index of each row."""
 
-    def __init__(self, where: str, path: str, steps: np.ndarray | None) -> None:
-        self.where = where
+    def __init__(self, episode: str, path: str, steps: np.ndarray | None) -> None:
+        self.episode = episode
         self.path = path
         self.steps = steps
 
     def __truediv__(self, name: str) -> "_Location":
-        return _Location(self.where, f"{self.path}/{name}", self.steps)
+        return _Location(self.episode, f"{self.path}/{name}", self.steps)
 
     def of_elements(self, lengths: np.ndarray) -> "_Location":
         """Returns the location of the elements, if the rows are sequences."""
         steps = None if self.steps is None else np.repeat(self.steps, lengths)
-        return _Location(self.where, self.path, steps)
+        return _Location(self.episode, self.path, steps)
 
     def error(self, row: int | None, got: str, expected: str) -> ValueError:
         """Returns the error of an unexpected row; a row of None stands for all rows."""
         step = "" if self.steps is None or row is None else f", step {self.steps[row]}"
-        return ValueError(f"{self.where}{step}, {self.path}: got {got}, expected {expected}")
+        return ValueError(f"{self.episode}{step}, {self.path}: got {got}, expected {expected}")
 
 
 def _fit(feature: Any, rows: Any, location: _Location) -> Any:
@@ -319,7 +321,7 @@ def _as_array(value: Any, dtype: np.dtype) -> np.ndarray:
 
 def _row(location: _Location, index: int) -> _Location:
     steps = None if location.steps is None else location.steps[index : index + 1]
-    return _Location(location.where, location.path, steps)
+    return _Location(location.episode, location.path, steps)
 
 
 def _first_row(columns: Any) -> Any:

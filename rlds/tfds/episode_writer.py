@@ -184,24 +184,24 @@ class EpisodeWriter:
         self._writer.add(example, split, f"episode {self._num_episodes}")
         self._num_episodes += 1
 
-    def _encode(self, episode: Any, where: str) -> bytes:
+    def _encode(self, episode: Any, location: str) -> bytes:
         names = list(self._features)
         if not isinstance(episode, Mapping) or episode.keys() != set(names):
             got = sorted(episode) if isinstance(episode, Mapping) else type(episode).__name__
-            raise ValueError(f"{where}: got {got}, expected the fields {sorted(names)}")
+            raise ValueError(f"{location}: got {got}, expected the fields {sorted(names)}")
         fields = {
-            name: fit_value(value, self._features[name], name, where)
+            name: fit_value(value, self._features[name], name, location)
             for name, value in episode.items()
             if name != rlds_types.STEPS
         }
         step_features = feature_at(self._features, (rlds_types.STEPS, None))
-        steps = fit_steps(episode[rlds_types.STEPS], step_features, where)
-        _check_begin(steps[rlds_types.IS_FIRST], where)
+        steps = fit_steps(episode[rlds_types.STEPS], step_features, location)
+        _check_begin(steps[rlds_types.IS_FIRST], location)
         fields[rlds_types.STEPS] = steps
         try:
             return self._encoder.encode(fields)
         except Exception as e:  # A feature of TFDS may raise any error.
-            raise ValueError(f"{where}, {e}") from e
+            raise ValueError(f"{location}, {e}") from e
 
     def close(self) -> None:
         """Adds all episodes to the dataset; further calls do nothing.
@@ -232,13 +232,13 @@ class EpisodeWriter:
         self.close()
 
 
-def _check_begin(is_first: Sequence[bool], where: str) -> None:
+def _check_begin(is_first: Sequence[bool], location: str) -> None:
     if not len(is_first):
-        raise ValueError(f"{where} has no steps; leave it out")
+        raise ValueError(f"{location} has no steps; leave it out")
     if not is_first[0]:
         raise ValueError(
-            f"{where}, step 0, steps/{rlds_types.IS_FIRST}: got False, expected True: an episode "
-            "begins with its first step"
+            f"{location}, step 0, steps/{rlds_types.IS_FIRST}: got False, expected True: an "
+            "episode begins with its first step"
         )
 
 

@@ -131,12 +131,12 @@ def lossless_config(
     return dataclasses.replace(ds_config, **stored)
 
 
-def check_readable(features: Any, where: str = "") -> None:
+def check_readable(features: Any, prefix: str = "") -> None:
     """Checks that TFDS can read the episodes that it writes.
 
     Args:
       features: The features of an episode.
-      where: The beginning of error messages: the owner of the features.
+      prefix: The beginning of error messages: the owner of the features.
 
     Raises:
       ValueError: TFDS cannot read a field; the message names the field and the reason.
@@ -145,12 +145,12 @@ def check_readable(features: Any, where: str = "") -> None:
         is_ragged = None in stored.shape[1:]
         if stored.sequence_rank > 1 and not is_ragged:
             raise ValueError(
-                f"{where}{_path_of(path)}: TFDS cannot read sequences of a fixed length in steps; "
+                f"{prefix}{_path_of(path)}: TFDS cannot read sequences of a fixed length in steps; "
                 "use a Tensor, or a Sequence without length"
             )
         if stored.sequence_rank == 1 and is_ragged:
             raise ValueError(
-                f"{where}{_path_of(path)}: TFDS cannot read plain arrays of an unknown size, "
+                f"{prefix}{_path_of(path)}: TFDS cannot read plain arrays of an unknown size, "
                 f"{tuple(stored.shape[1:])}, in steps; give the feature a shape, or the encoding "
                 "'zlib' or 'bytes' (which dlimp, Octo and OpenVLA do not decode)"
             )

@@ -59,17 +59,17 @@ def _check_compatible(spec1: Any, spec2: Any, path: tuple[str, ...]) -> None:
         for i, (one, other) in enumerate(zip(spec1, spec2)):
             _check_compatible(one, other, (*path, str(i)))
         return
-    where = f"field {'/'.join(path)!r}" if path else "the value"
+    location = f"field {'/'.join(path)!r}" if path else "the value"
     if isinstance(spec1, Mapping | tuple) or isinstance(spec2, Mapping | tuple):
         raise TypeError(
-            f"concatenate: {where} differs in structure: {spec1} in the first steps, {spec2} in "
+            f"concatenate: {location} differs in structure: {spec1} in the first steps, {spec2} in "
             "the second."
         )
     dtypes = [getattr(spec, "dtype", type(spec).__name__) for spec in (spec1, spec2)]
     if dtypes[0] != dtypes[1]:
         raise TypeError(
-            f"concatenate: {where} differs in dtype: {dtypes[0]} in the first steps, {dtypes[1]} "
-            "in the second. Cast one of them."
+            f"concatenate: {location} differs in dtype: {dtypes[0]} in the first steps, "
+            f"{dtypes[1]} in the second. Cast one of them."
         )
 
 

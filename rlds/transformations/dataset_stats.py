@@ -144,20 +144,20 @@ def check_fields(spec: Any, caller: str) -> None:
             f"is {data_spec}, the mask is {mask_spec}."
         ) from error
     for (name, leaf), mask in zip(_layouts.named_leaves(data_spec), tree.flatten(masks)):
-        where = f"{caller}: field {name!r}" if name else f"{caller}: the data"
+        location = f"{caller}: field {name!r}" if name else f"{caller}: the data"
         if not isinstance(leaf, tf.TensorSpec) or not (
             leaf.dtype.is_integer or leaf.dtype.is_floating or leaf.dtype.is_bool
         ):
             raise TypeError(
-                f"{where} must be a numeric tensor, got {leaf}. "
+                f"{location} must be a numeric tensor, got {leaf}. "
                 "Let the function return only the fields to describe."
             )
         if not isinstance(mask, tf.TensorSpec) or not mask.dtype.is_bool:
-            raise TypeError(f"{where} must have a boolean mask, got {mask}.")
+            raise TypeError(f"{location} must have a boolean mask, got {mask}.")
         if not _broadcasts(mask.shape, leaf.shape):
             raise ValueError(
-                f"{where} has shape {leaf.shape}, to which a mask of shape {mask.shape} does not "
-                "broadcast."
+                f"{location} has shape {leaf.shape}, to which a mask of shape {mask.shape} does "
+                "not broadcast."
             )
 
 

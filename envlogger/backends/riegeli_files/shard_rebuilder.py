@@ -212,9 +212,9 @@ def find_damage(shard: Shard) -> list[Damage]:
     num_steps = len(shard.step_offsets)
     num_early = int(shard.episode_starts[0]) if len(shard.episode_starts) else num_steps
     num_late = 0 if num_early == num_steps else num_steps - shard.episodes_end
-    for num_unindexed, where in ((num_early, "before the first"), (num_late, "after the last")):
+    for num_unindexed, position in ((num_early, "before the first"), (num_late, "after the last")):
         if num_unindexed:
-            problem = f"has steps {where} episode of the index"
+            problem = f"has steps {position} episode of the index"
             damages.append(Damage(path, problem, num_unindexed, advice=_ADVICE))
     rebuilt = rebuild(shard, max(0, num_steps - 1))
     last = shard.step_offsets[-1] if num_steps else -1
