@@ -59,7 +59,7 @@ class EpisodeStatistics:
     def _begin_episode(self) -> None:
         self._return: Any = 0.0
         self._length = 0
-        self._begin = self._clock()
+        self._start_time = self._clock()
 
     def __call__(
         self, timestep: dm_env.TimeStep, action: Any, env: dm_env.Environment
@@ -80,5 +80,5 @@ class EpisodeStatistics:
         return {
             "return": self._return[()] if isinstance(self._return, np.ndarray) else self._return,
             "length": self._length,
-            "seconds": self._clock() - self._begin,
+            "seconds": self._clock() - self._start_time,
         }

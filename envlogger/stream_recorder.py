@@ -270,7 +270,7 @@ class StreamRecorder(Closing):
         self._counts: dict[str, int] = {}
         self._max_bytes, self._interval = max_pending_bytes, flush_interval
         self._pending: list[bytes] = []
-        self._num_bytes, self._first, self._last = 0, 1 << 63, 0
+        self._num_bytes, self._first_ns, self._last_ns = 0, 1 << 63, 0
         # The error of writing, and the numbers of values that it affects.
         self._failure: BaseException | None = None
         self._num_pending = self._num_encoding = self._num_lost = 0
@@ -285,7 +285,7 @@ class StreamRecorder(Closing):
             self._file.write(_MAGIC + _record(_HEADER, _text("ros2") + _text("rlds streams")))
         except OSError as error:
             raise StorageError(f"cannot record to {os.fspath(directory)!r}: {error}") from error
-        self._end, self._shared_lock = self._file.tell(), SharedLock(self.path.parent)
+        self._end_offset, self._shared_lock = self._file.tell(), SharedLock(self.path.parent)
         try:
             self._queue.reserve = self._reserve = DiskReserve(self.path.parent, max_pending_bytes)
         except StorageError:
@@ -403,7 +403,8 @@ class StreamRecorder(Closing):
             self._pending += (header, content)
             self._num_bytes += len(header) + len(content)
             self._num_pending += 1
-            self._first, self._last = min(self._first, time_ns), max(self._last, time_ns)
+            self._first_ns = min(self._first_ns, time_ns)
+            self._last_ns = max(self._last_ns, time_ns)
         return True
 
     @contextlib.contextmanager
@@ -497,10 +498,10 @@ class StreamRecorder(Closing):
         try:
             if self._file.write(chunk) < len(chunk):
                 raise OSError(errno.ENOSPC, "the disk is full")
-            self._end += len(chunk)
+            self._end_offset += len(chunk)
         except OSError:
-            self._file.truncate(self._end)
-            self._file.seek(self._end)
+            self._file.truncate(self._end_offset)
+            self._file.seek(self._end_offset)
             raise
 
     def _run(self) -> None:
@@ -518,7 +519,7 @@ class StreamRecorder(Closing):
             if not self._pending or self._failure is not None:
                 return
             content = b"".join(self._pending)
-            first, last = min(self._first, self._last), self._last
+            first, last = min(self._first_ns, self._last_ns), self._last_ns
             compressed = zstandard.ZstdCompressor(1).compress(content)
             sizes = struct.pack("<QQQI", first, last, len(content), zlib.crc32(content))
             header = sizes + _text("zstd") + struct.pack("<Q", len(compressed))
@@ -536,7 +537,7 @@ class StreamRecorder(Closing):
             except OSError as error:
                 self._fail(error)
             self._pending.clear()
-            self._num_bytes, self._first, self._last = 0, 1 << 63, 0
+            self._num_bytes, self._first_ns, self._last_ns = 0, 1 << 63, 0
             self._num_pending = 0
             self._has_room.notify_all()
 

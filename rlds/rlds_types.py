@@ -205,21 +205,22 @@ def is_valid_rlds_dataset(dataset: "tf.data.Dataset") -> bool:
     return all(are_right([batch]) for batch in flags)
 
 
-def are_flags_right(columns: Mapping[str, Any], ends: Sequence[int] | np.ndarray) -> bool:
+def are_flags_right(columns: Mapping[str, Any], episode_ends: Sequence[int] | np.ndarray) -> bool:
     """Returns whether the flags of steps follow the rules of RLDS.
 
     Args:
       columns: the concatenated columns of the steps of some episodes.
-      ends: the cumulative number of steps at the end of each episode.
+      episode_ends: the cumulative number of steps at the end of each episode.
 
     >>> are_flags_right({"is_first": [True, False, True], "is_last": [False, True, True]}, [2, 3])
     True
     """
     flags = [np.asarray(columns[name]) for name in STEP_FLAGS if name in columns]
-    if any(column.dtype != np.bool_ or column.ndim != 1 for column in flags) or not ends[-1]:
+    is_mask = all(column.dtype == np.bool_ and column.ndim == 1 for column in flags)
+    if not is_mask or not episode_ends[-1]:
         return False
-    is_last = np.zeros(ends[-1], np.bool_)
-    is_last[np.asarray(ends) - 1] = True
+    is_last = np.zeros(episode_ends[-1], np.bool_)
+    is_last[np.asarray(episode_ends) - 1] = True
     is_first, stored_last, *is_terminal = flags
     return bool(
         np.array_equal(stored_last, is_last)

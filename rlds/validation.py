@@ -329,7 +329,7 @@ class Validator:
         True
         """
         lengths = np.asarray(lengths)
-        ends, total = np.cumsum(lengths), int(np.sum(lengths))
+        episode_ends, total = np.cumsum(lengths), int(np.sum(lengths))
         columns = {name: _as_array(leaf) for name, leaf in named_leaves(steps)}
         is_final_known = _as_array(fields.get(rlds_types.FINAL_OBSERVATION_KNOWN, np.True_))
         ids = [_as_text(item) for item in fields.get(metadata.EPISODE_ID, ())]
@@ -342,10 +342,10 @@ class Validator:
             and len(set(ids)) == len(ids)
             and self._episode_of_id.keys().isdisjoint(ids)
             and next(self._check_fields(0, columns), None) is None
-            and rlds_types.are_flags_right(columns, ends)
+            and rlds_types.are_flags_right(columns, episode_ends)
         )
         if is_right:
-            is_valid[ends - 1] = ~is_final_known
+            is_valid[episode_ends - 1] = ~is_final_known
             is_right = all(np.all(rows) for _, rows in self._finite_rows(columns, is_valid))
         if is_right:
             self._metadata = set(fields)

@@ -124,7 +124,7 @@ class FrameQueue:
         self.reserve: DiskReserve | None = None
         self._num_admitted_bytes = 0
         self._file: BinaryIO | None = None
-        self._end = self._num_spilled = 0
+        self._end_offset = self._num_spilled = 0
 
     @property
     def is_behind(self) -> bool:
@@ -169,10 +169,10 @@ class FrameQueue:
     def _spill(self, frame: np.ndarray) -> int:
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        offset, content = self._end, np.ascontiguousarray(frame).tobytes()
+        offset, content = self._end_offset, np.ascontiguousarray(frame).tobytes()
         if os.pwrite(self._file.fileno(), content, offset) < frame.nbytes:
             raise OSError("the disk is full")
-        self._end += frame.nbytes
+        self._end_offset += frame.nbytes
         self._num_spilled += 1
         return offset
 
@@ -188,7 +188,7 @@ class FrameQueue:
             self._num_spilled -= 1
             if not self._num_spilled:
                 self._file.truncate(0)
-                self._end = 0
+                self._end_offset = 0
         return np.frombuffer(content, np.uint8).reshape(shape)
 
     def release(self, num_bytes: int) -> None:

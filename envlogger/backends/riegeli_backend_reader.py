@@ -357,14 +357,14 @@ def _accumulate(counts: Iterable[int]) -> list[int]:
     return list(itertools.accumulate(counts))
 
 
-def _locate(ends: list[int], i: int) -> tuple[int, int]:
+def _locate(end_offsets: list[int], i: int) -> tuple[int, int]:
     """Returns the index of the shard of item `i`, and the index of the item in the shard."""
-    shard_index = bisect.bisect_right(ends, i)
-    return shard_index, i - (ends[shard_index - 1] if shard_index else 0)
+    shard_index = bisect.bisect_right(end_offsets, i)
+    return shard_index, i - (end_offsets[shard_index - 1] if shard_index else 0)
 
 
 def _split_runs(positions: np.ndarray) -> Iterator[tuple[int, int]]:
     """Yields the first position and the length of each run of consecutive positions: of a chunk."""
-    begins = np.flatnonzero(np.diff(positions, prepend=-2) != 1)
-    counts = np.diff(begins, append=len(positions))
-    return zip(positions[begins].tolist(), counts.tolist(), strict=True)
+    run_starts = np.flatnonzero(np.diff(positions, prepend=-2) != 1)
+    counts = np.diff(run_starts, append=len(positions))
+    return zip(positions[run_starts].tolist(), counts.tolist(), strict=True)

@@ -123,15 +123,15 @@ class TimeScheduler:
         seconds = interval.total_seconds() if isinstance(interval, datetime.timedelta) else interval
         self._interval = _check_interval(seconds, "interval")
         self._clock = clock
-        self._begin = clock()
+        self._start_time = clock()
 
     def __call__(self, data: StepData | None = None) -> bool:
         """Returns whether the interval has passed."""
         now = self._clock()
-        elapsed = now - self._begin
+        elapsed = now - self._start_time
         if -self._interval <= elapsed < self._interval:
             return False
-        self._begin = now
+        self._start_time = now
         return elapsed >= self._interval
 
 

@@ -272,7 +272,7 @@ class _Run:
         self.sizes = np.array(batch.sizes)
         self.start = start
         self.records = records
-        self._ends = np.cumsum(self.sizes)
+        self._end_offsets = np.cumsum(self.sizes)
         self._values = memoryview(batch.values)
 
     def get_record(self, index: int) -> bytes:
@@ -281,16 +281,18 @@ class _Run:
 
     def slice(self, begin: int, end: int) -> memoryview:
         """Returns the bytes of the records from `begin` to `end`."""
-        return self._values[self._ends[begin] - self.sizes[begin] : self._ends[end - 1]]
+        return self._values[
+            self._end_offsets[begin] - self.sizes[begin] : self._end_offsets[end - 1]
+        ]
 
     def join(self, rows: np.ndarray) -> Buffer:
         """Joins the bytes of records with increasing indices; a view if they are contiguous."""
         if _is_contiguous(rows):
             return self.slice(int(rows[0]), int(rows[-1]) + 1)
         is_break = np.diff(rows) != 1
-        begins = rows[np.concatenate([[True], is_break])].tolist()
-        ends = (rows[np.concatenate([is_break, [True]])] + 1).tolist()
-        return b"".join(map(self.slice, begins, ends))
+        run_starts = rows[np.concatenate([[True], is_break])].tolist()
+        run_ends = (rows[np.concatenate([is_break, [True]])] + 1).tolist()
+        return b"".join(map(self.slice, run_starts, run_ends))
 
 
 def _decode_chunks(records: StoredRecords, decoder: StepDecoder) -> Iterator[_StepColumns]:

@@ -152,9 +152,9 @@ def to_rlds_episodes(
     if sum(lengths) != len(types):
         raise ValueError(f"There are {len(types)} steps, expected {sum(lengths)}.")
     discounts = list(leaves(columns["discount"]))
-    lasts = [end - 1 for end in itertools.accumulate(lengths)]
+    last_steps = [end - 1 for end in itertools.accumulate(lengths)]
     is_terminal = [
-        types[last] == _LAST and is_zero([column[last] for column in discounts]) for last in lasts
+        types[row] == _LAST and is_zero([column[row] for column in discounts]) for row in last_steps
     ]
     flags = step_flags(lengths, is_terminal)
     if ((types == _FIRST) > flags["is_first"]).any():
@@ -162,7 +162,7 @@ def to_rlds_episodes(
     if ((types == _LAST) > flags["is_last"]).any():
         raise ValueError("There is a LAST step inside an episode.")
     next_values = {
-        field: shifted(columns[field] if padded else with_placeholder(columns[field]), lasts)
+        field: shifted(columns[field] if padded else with_placeholder(columns[field]), last_steps)
         for field in ("action", "reward", "discount")
     }
     custom_data = columns["custom_data"]

@@ -15,7 +15,7 @@ import numpy as np
 from rlds.auditing.meaning import MIN_EPISODES, MIN_ROWS, ElementMeaning, Kind
 from rlds.auditing.relations import TURNS
 
-__all__ = ["end_rows", "forms"]
+__all__ = ["find_end_conventions", "forms"]
 
 # The number of evenly spaced rows whose norms are computed.
 _NUM_ROWS = 4000
@@ -72,7 +72,7 @@ def forms(episodes: Sequence[np.ndarray]) -> dict[int, ElementMeaning]:
     return dict(sorted(meanings.items()))
 
 
-def end_rows(episodes: Sequence[np.ndarray]) -> Iterator[str]:
+def find_end_conventions(episodes: Sequence[np.ndarray]) -> Iterator[str]:
     """Yields the conventions of first and last rows, if most episodes follow them.
 
     Args:

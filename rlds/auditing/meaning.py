@@ -103,7 +103,7 @@ def meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ElementM
     trajectories = Trajectories.join(episodes) if episodes else None
     if (
         trajectories is None
-        or len(trajectories.ends) < MIN_EPISODES
+        or len(trajectories.episode_ends) < MIN_EPISODES
         or len(trajectories.actions) < MIN_ROWS
     ):
         reason = f"fewer than {MIN_EPISODES} episodes or {MIN_ROWS} rows"
@@ -271,8 +271,8 @@ class _Inference:
         level = self._levels.raw[indices, element]
         change = self._changes.raw[indices, :, element].max(1)
         states = self._trajectories.states.T
-        ends = [self._is_two_ended(column, _STATE_END, _STATE_ROWS) for column in states]
-        correlations = np.stack([level, change]) * (np.array(ends) & ~self._is_quaternion)
+        has_two_ends = [self._is_two_ended(column, _STATE_END, _STATE_ROWS) for column in states]
+        correlations = np.stack([level, change]) * (np.array(has_two_ends) & ~self._is_quaternion)
         kind, lag, state = np.unravel_index(int(correlations.argmax()), correlations.shape)
         explained = float(correlations[kind, lag, state])
         if explained < _GRIPPER_CORRELATION**2:

@@ -120,10 +120,10 @@ class CameraSample:
 def _measure(frames: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, ...]:
     small = [_average_lines(frame) for frame in frames]
     greys = np.stack([frame.mean(2) for frame in small])
-    firsts, seconds = positions
+    first, second = positions
     return (
-        np.abs(greys[firsts] - greys[seconds]).mean((1, 2)),
-        greys[firsts].std((1, 2)),
+        np.abs(greys[first] - greys[second]).mean((1, 2)),
+        greys[first].std((1, 2)),
         np.median([_measure_sharpness(grey) for grey in greys]),
         np.mean([_mean_colours(frame) for frame in small], axis=0),
     )
@@ -148,9 +148,9 @@ def _measure_sharpness(grey: np.ndarray) -> float:
 
 def _mean_colours(frame: np.ndarray) -> np.ndarray:
     """Returns the mean colours of a grid of cells; small frames repeat pixels."""
-    edges = [np.linspace(0, size, _SIDE + 1).astype(int) for size in frame.shape[:2]]
-    for axis, edge in enumerate(edges):
-        ends = np.maximum(edge[1:], edge[:-1] + 1)
-        cells = [frame.take(range(*pair), axis).mean(axis) for pair in zip(edge[:-1], ends)]
+    axis_edges = [np.linspace(0, size, _SIDE + 1).astype(int) for size in frame.shape[:2]]
+    for axis, edges in enumerate(axis_edges):
+        cell_ends = np.maximum(edges[1:], edges[:-1] + 1)
+        cells = [frame.take(range(*pair), axis).mean(axis) for pair in zip(edges[:-1], cell_ends)]
         frame = np.stack(cells, axis)
     return np.broadcast_to(frame, (_SIDE, _SIDE, 3))

@@ -49,12 +49,12 @@ class Trajectories:
     Attributes:
       actions: float64 of shape `[rows, elements of actions]`.
       states: float64 of shape `[rows, elements of states]`; angles are unwrap_angles.
-      ends: The row after the last one of each episode; int64 of shape `[episodes]`.
+      episode_ends: The row after the last one of each episode; int64 of shape `[episodes]`.
     """
 
     actions: np.ndarray
     states: np.ndarray
-    ends: np.ndarray
+    episode_ends: np.ndarray
 
     @classmethod
     def join(cls, episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> Trajectories:
@@ -83,18 +83,19 @@ class Trajectories:
     def rows(self, first: int, last: int) -> np.ndarray:
         """Returns the rows whose offsets `first` to `last` are in the same episode."""
         rows = np.arange(len(self.actions))
-        episodes = np.searchsorted(self.ends, rows, side="right")
-        begins = np.concatenate([[0], self.ends[:-1]])
-        return rows[(rows + first >= begins[episodes]) & (rows + last < self.ends[episodes])]
+        episodes = np.searchsorted(self.episode_ends, rows, side="right")
+        episode_starts = np.concatenate([[0], self.episode_ends[:-1]])
+        is_inside = rows + first >= episode_starts[episodes]
+        return rows[is_inside & (rows + last < self.episode_ends[episodes])]
 
     @property
     def spans(self) -> list[tuple[int, int]]:
         """The first row of each episode, and the row after its last one."""
-        return [*itertools.pairwise([0, *self.ends.tolist()])]
+        return [*itertools.pairwise([0, *self.episode_ends.tolist()])]
 
     def episodes_of(self, rows: np.ndarray) -> np.ndarray:
         """Returns the index of the episode of each row."""
-        return np.searchsorted(self.ends, rows, side="right")
+        return np.searchsorted(self.episode_ends, rows, side="right")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,9 +187,9 @@ def _subtract_means(values: np.ndarray, episodes: np.ndarray) -> np.ndarray:
     """Subtracts the mean of each episode."""
     if not len(values):
         return values
-    begins = np.flatnonzero(np.diff(episodes, prepend=-1))
-    counts = np.diff([*begins, len(values)])
-    means = np.add.reduceat(values, begins) / counts[:, None]
+    episode_starts = np.flatnonzero(np.diff(episodes, prepend=-1))
+    counts = np.diff([*episode_starts, len(values)])
+    means = np.add.reduceat(values, episode_starts) / counts[:, None]
     return values - np.repeat(means, counts, axis=0)
 
 

@@ -178,10 +178,10 @@ def _normalize(episode_columns: Sequence[np.ndarray]) -> np.ndarray:
     if not episode_columns:
         return np.empty((0, 0))
     columns = np.concatenate(episode_columns)
-    ends = np.quantile(columns, _ROW_QUANTILES, axis=0)
+    low, high = np.quantile(columns, _ROW_QUANTILES, axis=0)
     usual_low = np.quantile([each.min(0) for each in episode_columns], _LIMITS[0], axis=0)
     usual_high = np.quantile([each.max(0) for each in episode_columns], _LIMITS[1], axis=0)
-    clipped = np.clip(columns, np.maximum(ends[0], usual_low), np.minimum(ends[1], usual_high))
+    clipped = np.clip(columns, np.maximum(low, usual_low), np.minimum(high, usual_high))
     spread = clipped.std(0)
     is_varying = spread > 0
     normalized = (clipped[:, is_varying] - clipped[:, is_varying].mean(0)) / spread[is_varying]

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlds.auditing.checks import find_faults
 from rlds.auditing.findings import MeasuredEpisodes
-from rlds.auditing.forms import end_rows, forms
+from rlds.auditing.forms import find_end_conventions, forms
 from rlds.auditing.meaning import ElementMeaning, vote_on_meanings
 from rlds.auditing.measures import Profile, learn_profile, measure
 from rlds.auditing.numeric_fields import MAX_EPISODES, NumericFields
@@ -38,7 +38,7 @@ class VectorMeaning:
       names: The declared names, or the indices, of the elements.
       num_episodes: The number of assessed episodes.
       num_rows: The number of rows of these episodes.
-      end_rows: The conventions of the first and the last rows of episodes, in sentences.
+      end_conventions: The conventions of the first and the last rows of episodes, in sentences.
     """
 
     field: str
@@ -48,10 +48,10 @@ class VectorMeaning:
     names: Sequence[str]
     num_episodes: int
     num_rows: int
-    end_rows: Sequence[str] = ()
+    end_conventions: Sequence[str] = ()
 
     def sentences(self) -> Iterator[str]:
-        """Yields the meaning and evidence of each run of equal elements, then `end_rows`."""
+        """Yields the meaning and evidence of each run of equal elements, then `end_conventions`."""
         run: list[tuple[int, ElementMeaning]] = []
         for pair in zip(self.indices, self.elements):
             if run and not _continues(run, pair):
@@ -60,7 +60,7 @@ class VectorMeaning:
             run.append(pair)
         if run:
             yield self._sentence(run)
-        yield from (f"{self.field}: {text}" for text in self.end_rows)
+        yield from (f"{self.field}: {text}" for text in self.end_conventions)
 
     def _sentence(self, run: Sequence[tuple[int, ElementMeaning]]) -> str:
         (first, meaning), (last, _) = run[0], run[-1]
@@ -178,7 +178,7 @@ def _of_actions(
             for index, it in enumerate(relations[begin:end])
         ]
         names = fields.action_names[begin:end]
-        yield _vector_meaning(fields, path, elements, indices, names, [*end_rows(rows)])
+        yield _vector_meaning(fields, path, elements, indices, names, [*find_end_conventions(rows)])
         begin = end
 
 
@@ -194,11 +194,11 @@ def _vector_meaning(
     elements: Sequence[ElementMeaning],
     indices: Sequence[int],
     names: Sequence[str],
-    ends: Sequence[str],
+    end_conventions: Sequence[str],
 ) -> VectorMeaning:
-    sample = fields.sample
-    counts = len(sample), sum(len(each.actions) for each in sample)
-    return VectorMeaning(path, elements, indices, fields.state_names, names, *counts, ends)
+    counts = len(fields.sample), sum(len(episode.actions) for episode in fields.sample)
+    arguments = fields.state_names, names, *counts, end_conventions
+    return VectorMeaning(path, elements, indices, *arguments)
 
 
 def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, ElementMeaning]) -> bool:

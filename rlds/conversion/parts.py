@@ -152,10 +152,10 @@ def split_into_parts(indices: Sequence[int], sizes: np.ndarray | None) -> list[l
     weights = np.full(len(indices), 1 / max_episodes)
     if sizes is not None:
         weights = np.maximum(weights, sizes[np.asarray(indices, np.int64)] / _MAX_BYTES)
-    ends = np.cumsum(weights)
-    total = ends[-1] if len(ends) else 0
+    cumulative_weights = np.cumsum(weights)
+    total = cumulative_weights[-1] if len(cumulative_weights) else 0
     # Parts of about equal size keep all workers busy to the end.
-    parts = np.floor((ends - weights / 2) * (math.ceil(total) / max(total, 1)))
+    parts = np.floor((cumulative_weights - weights / 2) * (math.ceil(total) / max(total, 1)))
     bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(indices)]
     return [[*indices[begin:end]] for begin, end in itertools.pairwise(bounds) if begin < end]
 

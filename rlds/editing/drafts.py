@@ -120,14 +120,14 @@ class Draft:
         if len(self.datasets) > 1:
             raise ValueError(f"split: {split!r} is unclear after a merge; use a condition (Keep)")
         (dataset,) = self.datasets.values()
-        begins: dict[str, int] = {}
+        split_offsets: dict[str, int] = {}
         num_episodes = 0
         for name, begin, end in dataset.episodes.ranges:
-            begins[name] = num_episodes - begin
+            split_offsets[name] = num_episodes - begin
             num_episodes += end - begin
         mask = np.zeros(num_episodes, np.bool_)
         for name, begin, end in Episodes(dataset.episodes.source, split).ranges:
-            mask[begins[name] + begin : begins[name] + end] = True
+            mask[split_offsets[name] + begin : split_offsets[name] + end] = True
         return mask
 
     def where_or_all(self, where: str | None) -> np.ndarray:
@@ -390,8 +390,8 @@ def _with_files(episodes: Episodes) -> Episodes:
 
 
 def _split_of_each(episodes: Episodes) -> np.ndarray:
-    splits, begins, ends = zip(*episodes.ranges)
-    return np.repeat(np.array(splits, object), np.subtract(ends, begins))
+    splits, starts, stops = zip(*episodes.ranges)
+    return np.repeat(np.array(splits, object), np.subtract(stops, starts))
 
 
 def _check_rates(datasets: Mapping[str, Episodes]) -> None:

@@ -371,13 +371,13 @@ class Split(Operation):
             groups.setdefault(row if values is None else values[row], []).append(row)
         members = list(groups.values())
         order = np.random.default_rng(self.seed).permutation(len(members))
-        ends = np.rint(np.cumsum(fractions) * len(rows))
+        split_ends = np.rint(np.cumsum(fractions) * len(rows))
         names, num_assigned = list(self.parts), 0
         splits: list[str | None] = [None] * len(draft.is_kept)
         for group in order.tolist():
             # A group is in the split of its middle episode.
             middle = num_assigned + len(members[group]) / 2
-            split = min(int(np.searchsorted(ends, middle, side="right")), len(names) - 1)
+            split = min(int(np.searchsorted(split_ends, middle, side="right")), len(names) - 1)
             for row in members[group]:
                 splits[row] = names[split]
             num_assigned += len(members[group])

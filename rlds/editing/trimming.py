@@ -46,16 +46,16 @@ class TrimView(View):
 
     def __init__(self, base: Source, begin: np.ndarray, end: np.ndarray) -> None:
         super().__init__(base)
-        self._begin, self._end = begin, end
+        self._first_steps, self._end_steps = begin, end
 
     @override
     def base_steps(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        begins: np.ndarray = self._begin[episodes]
-        return steps + begins
+        first_steps: np.ndarray = self._first_steps[episodes]
+        return steps + first_steps
 
     @override
     def lengths(self, split: str, episodes: np.ndarray, lengths: Lengths) -> Lengths:
-        begin, end = self._begin[episodes], self._end[episodes]
+        begin, end = self._first_steps[episodes], self._end_steps[episodes]
         old_num_steps = lengths.num_steps
         is_cut = (end >= 0) & (end < old_num_steps)
         num_steps = np.where(is_cut, end, old_num_steps) - begin
@@ -66,14 +66,14 @@ class TrimView(View):
 
     @override
     def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
-        mask: np.ndarray = (self._begin[episodes] > 0) | (self._end[episodes] >= 0)
+        mask: np.ndarray = (self._first_steps[episodes] > 0) | (self._end_steps[episodes] >= 0)
         return mask
 
     @override
     def values(
         self, split: str, index: int, fields: Collection[str] | None, rows: slice = ALL_ROWS
     ) -> tuple[SourceEpisode, dict[str, Any]]:
-        begin, end = int(self._begin[index]), int(self._end[index])
+        begin, end = int(self._first_steps[index]), int(self._end_steps[index])
         location = self.locate(split, index)
         if begin <= 0 and end < 0:
             return read_values(location, fields, rows)

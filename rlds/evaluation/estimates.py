@@ -155,7 +155,7 @@ class Estimate:
       gamma: The discount of each step.
       horizon: The number of evaluated steps; None for all.
       statistic: The statistic of the estimate.
-      ends: Counts of the episodes by their ends.
+      end_counts: Counts of the episodes by their ends.
       weights: The report on the importance weights; None without weights.
       warnings: Reasons to doubt the estimate, in sentences.
       episode_weights: The weight of each episode, float64, `[N]`; None if all are 1.
@@ -168,7 +168,7 @@ class Estimate:
     gamma: float
     horizon: int | None
     statistic: Statistic
-    ends: EndCounts
+    end_counts: EndCounts
     weights: WeightReport | None = None
     warnings: tuple[str, ...] = ()
     episode_weights: np.ndarray | None = None
@@ -252,10 +252,10 @@ class Estimate:
     @property
     def num_episodes(self) -> int:
         """N, the number of episodes."""
-        return self.ends.terminal + self.ends.truncated + self.ends.unknown
+        return self.end_counts.terminal + self.end_counts.truncated + self.end_counts.unknown
 
     def _inputs(self) -> str:
-        ends = self.ends
+        ends = self.end_counts
         kinds = {
             "terminal": ends.terminal,
             "truncated": ends.truncated,

@@ -246,7 +246,7 @@ class EvaluationSet:
         has_successor &= ~(is_unknown[self.episodes] & (self.times == time_limit - 1))
         return has_successor
 
-    def ends(
+    def count_ends(
         self, episodes: np.ndarray | slice | None = None, *, censored: int = 0, left_out: int = 0
     ) -> EndCounts:
         """Returns the counts of episodes by their ends."""
@@ -561,9 +561,9 @@ def _as_step_columns(episode: Any, index: int) -> Mapping[str, Any]:
 
 def _row_location(row: int, lengths: np.ndarray) -> str:
     """Returns the episode and the step of a row, for messages."""
-    ends = np.cumsum(lengths)
-    episode = int(np.searchsorted(ends, row, side="right"))
-    return f"episode {episode}, step {row - int(ends[episode] - lengths[episode])}"
+    episode_ends = np.cumsum(lengths)
+    episode = int(np.searchsorted(episode_ends, row, side="right"))
+    return f"episode {episode}, step {row - int(episode_ends[episode] - lengths[episode])}"
 
 
 def _check_no_nan(path: str, column: np.ndarray, rows: np.ndarray, lengths: np.ndarray) -> None:

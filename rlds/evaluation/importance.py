@@ -119,7 +119,7 @@ def importance_sampling(
         gamma=float(gamma),
         horizon=horizon,
         statistic=statistic,
-        ends=data.ends(episodes, censored=num_censored if episodes is None else 0),
+        end_counts=data.count_ends(episodes, censored=num_censored if episodes is None else 0),
         weights=report,
         warnings=(*warnings_of(report, steps.num_episodes), *warnings),
         episode_weights=episode_weights,

@@ -424,7 +424,7 @@ class LinearQ:
             gamma=problem.gamma,
             horizon=None,
             statistic=_RefitStatistic(self),
-            ends=problem.data.ends(left_out=int((~problem.is_used).sum())),
+            end_counts=problem.data.count_ends(left_out=int((~problem.is_used).sum())),
             warnings=self.warnings,
             episode_weights=problem.episode_weights,
         )

@@ -343,9 +343,9 @@ class _Scores:
 
     def window_error(self) -> float:
         data = self.inputs.data
-        begins = np.flatnonzero(data.times % _WINDOW_ROWS == 0)
-        counts = np.diff(np.append(begins, len(data.times)))
-        sums = np.add.reduceat(self._mode_differences, begins)
+        window_starts = np.flatnonzero(data.times % _WINDOW_ROWS == 0)
+        counts = np.diff(np.append(window_starts, len(data.times)))
+        sums = np.add.reduceat(self._mode_differences, window_starts)
         return float((sums**2).sum(axis=1) @ (1 / counts) / counts.sum())
 
     def novel_error(self) -> float:

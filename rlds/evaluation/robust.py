@@ -131,8 +131,9 @@ def doubly_robust(
     warnings = warnings_of(report, data.num_episodes)
     if not weighted and not np.isfinite(estimate.value):
         warnings.append("A weight is too large for a float: use weighted=True.")
-    ends = data.ends(left_out=int((~has_successor).sum()))
-    estimate = dataclasses.replace(estimate, ends=ends, weights=report, warnings=tuple(warnings))
+    counts = data.count_ends(left_out=int((~has_successor).sum()))
+    changes = {"end_counts": counts, "weights": report, "warnings": tuple(warnings)}
+    estimate = dataclasses.replace(estimate, **changes)
     if steps.is_terminal.all():  # Truncated episodes rely on the Q-function after their ends.
         return estimate
     if _is_fitted_to(q, data, estimate):
@@ -226,7 +227,7 @@ def _estimate(
         gamma=float(gamma),
         horizon=None,
         statistic=statistic,
-        ends=data.ends(),
+        end_counts=data.count_ends(),
         episode_weights=episode_weights,
     )
 
@@ -242,12 +243,12 @@ def _td_errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
     )
     next_values = np.append(values[1:], 0.0)
     next_values[data.is_last] = 0.0
-    ends = np.flatnonzero(data.is_last & data.next_is_known & ~data.next_is_terminal)
-    next_values[ends] = _values_by_block(
-        len(ends),
-        lambda block: q.v(data.observations_at(data.rows[ends[block]] + 1)),
+    truncated_rows = np.flatnonzero(data.is_last & data.next_is_known & ~data.next_is_terminal)
+    next_values[truncated_rows] = _values_by_block(
+        len(truncated_rows),
+        lambda block: q.v(data.observations_at(data.rows[truncated_rows[block]] + 1)),
         "v",
-        lambda row: f"after {locate(ends[row])}",
+        lambda row: f"after {locate(truncated_rows[row])}",
     )
     q_values = _values_by_block(
         total,

@@ -216,16 +216,16 @@ class Feed:
             for dataset, _, _, indices in groups:
                 self._datasets[dataset].read_ahead(indices, indices)
         columns = self._columns(groups, len(positions))
-        ends = np.cumsum(sizes)
+        batch_ends = np.cumsum(sizes)
         batches = [
             nest({path: stack_rows(column[end - size : end]) for path, column in columns.items()})
-            for size, end in zip(sizes, ends.tolist())
+            for size, end in zip(sizes, batch_ends.tolist())
         ]
         if self.transform is None:
             return batches
         return [
             self._apply_transform(positions[end - size : end], batch)
-            for size, end, batch in zip(sizes, ends.tolist(), batches)
+            for size, end, batch in zip(sizes, batch_ends.tolist(), batches)
         ]
 
     @functools.cached_property

@@ -89,7 +89,7 @@ class MappedFiles:
     def gather_steps(
         self,
         file_ids: np.ndarray,
-        begins: np.ndarray,
+        first_offsets: np.ndarray,
         episodes: np.ndarray,
         steps: np.ndarray,
         stride: int,
@@ -99,19 +99,19 @@ class MappedFiles:
         """Copies rows, see `Buffers.gather_steps`; call `check` afterwards."""
 
         def gather() -> None:
-            self._buffers.gather_steps(file_ids, begins, episodes, steps, stride, width, out)
+            self._buffers.gather_steps(file_ids, first_offsets, episodes, steps, stride, width, out)
 
         if self.copies is None:
             self._read(gather)
         else:
-            offsets = begins[episodes] + steps * stride
+            offsets = first_offsets[episodes] + steps * stride
             self._read_copies(gather, file_ids, offsets, offsets + width)
 
     def copy_ranges(
-        self, file_ids: np.ndarray, begins: np.ndarray, ends: np.ndarray
+        self, file_ids: np.ndarray, start_offsets: np.ndarray, end_offsets: np.ndarray
     ) -> list[np.ndarray]:
         """Copies byte ranges of the files to arrays of uint8; call `check` afterwards."""
-        sizes = ends - begins
+        sizes = end_offsets - start_offsets
         widths, counts = np.unique(sizes, return_counts=True)
         memory = arrays.empty([int(sizes.sum())], np.uint8)
         copies: list[np.ndarray] = [memory] * len(sizes)
@@ -126,12 +126,12 @@ class MappedFiles:
 
         def gather() -> None:
             for rows, group in groups:
-                self._buffers.gather(file_ids[rows], begins[rows], group.shape[1], group)
+                self._buffers.gather(file_ids[rows], start_offsets[rows], group.shape[1], group)
 
         if self.copies is None:
             self._read(gather)
         else:
-            self._read_copies(gather, file_ids, begins, ends)
+            self._read_copies(gather, file_ids, start_offsets, end_offsets)
         return copies
 
     def _read(self, gather: Callable[[], None]) -> None:
@@ -140,19 +140,26 @@ class MappedFiles:
         except UnreadableError as error:
             raise self._error(error) from error
 
-    def read_ahead(self, file_ids: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
+    def read_ahead(
+        self, file_ids: np.ndarray, start_offsets: np.ndarray, end_offsets: np.ndarray
+    ) -> None:
         """Prefetches the missing blocks of byte ranges."""
         if self.copies is not None:
             with _store_errors():
-                self.copies.fetch(self.copies.blocks_of(file_ids, begins, ends), wait=False)
+                blocks = self.copies.blocks_of(file_ids, start_offsets, end_offsets)
+                self.copies.fetch(blocks, wait=False)
 
     def _read_copies(
-        self, gather: Callable[[], None], file_ids: np.ndarray, begins: np.ndarray, ends: np.ndarray
+        self,
+        gather: Callable[[], None],
+        file_ids: np.ndarray,
+        start_offsets: np.ndarray,
+        end_offsets: np.ndarray,
     ) -> None:
         assert self.copies is not None
         blocks = self.copies.all_blocks(_MAX_BLOCKS_PER_ROW * len(file_ids))
         if blocks is None:
-            blocks = self.copies.blocks_of(file_ids, begins, ends)
+            blocks = self.copies.blocks_of(file_ids, start_offsets, end_offsets)
         with _store_errors():
             self.copies.read(blocks, functools.partial(self._read, gather))
 
@@ -236,7 +243,7 @@ class _Column(NamedTuple):
     """The byte offsets of a field whose values have a fixed width.
 
     Attributes:
-      begins: The offset of the first step of each episode in its file.
+      first_offsets: The offset of the first step of each episode in its file.
       stride: The bytes from one value to the next.
       width: The bytes of a value.
       shape: The shape of a value.
@@ -245,7 +252,7 @@ class _Column(NamedTuple):
       is_mapped: A mask of the episodes with values of this layout; None for all.
     """
 
-    begins: np.ndarray
+    first_offsets: np.ndarray
     stride: int
     width: int
     shape: tuple[int, ...]
@@ -306,7 +313,7 @@ class MappedStorage(Storage):
         counts = [len(index) for index in self.indexes]
         self.shards = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         # The first episode of each shard.
-        self.firsts = np.cumsum([0, *counts])
+        self.first_episodes = np.cumsum([0, *counts])
         self.outlines = self._outlines()
         self.columns = {
             path: self._column_of(f"{rlds.STEPS}/{path}", field, self.outlines.num_steps)
@@ -326,37 +333,41 @@ class MappedStorage(Storage):
 
     @override
     def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+        self,
+        episodes: np.ndarray,
+        first_steps: np.ndarray,
+        last_steps: np.ndarray,
+        paths: Sequence[str],
     ) -> None:
         shards = self.shards[episodes]
         ranges = []
         for column in map(self.columns.get, paths):
             if isinstance(column, _Column):
-                begins = column.begins[episodes] + firsts * column.stride
-                ends = column.begins[episodes] + lasts * column.stride + column.width
+                starts = column.first_offsets[episodes] + first_steps * column.stride
+                stops = column.first_offsets[episodes] + last_steps * column.stride + column.width
                 if column.is_mapped is not None:
-                    ends = np.where(column.is_mapped[episodes], ends, begins)
-                ranges.append((shards, begins, ends))
+                    stops = np.where(column.is_mapped[episodes], stops, starts)
+                ranges.append((shards, starts, stops))
             elif column is not None:
-                begins, _ = self.find_strings(column.name, shards, episodes, firsts)
-                _, ends = self.find_strings(column.name, shards, episodes, lasts)
-                ranges.append((shards, begins, ends))
+                starts, _ = self.find_strings(column.name, shards, episodes, first_steps)
+                _, stops = self.find_strings(column.name, shards, episodes, last_steps)
+                ranges.append((shards, starts, stops))
         if ranges:
             self.files.read_ahead(*map(np.concatenate, zip(*ranges)))
         cached = [path for path in paths if not self.is_random(path)]
         if cached:
-            self.cached_storage.read_ahead(episodes, firsts, lasts, cached)
+            self.cached_storage.read_ahead(episodes, first_steps, last_steps, cached)
 
     def find_strings(
         self, name: str, shards: np.ndarray, episodes: np.ndarray, steps: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the start and end offsets of texts or image files, in bytes of the shards."""
-        begins, ends = np.empty((2, len(steps)), np.int64)
+        starts, stops = np.empty((2, len(steps)), np.int64)
         for shard in np.unique(shards).tolist():
             rows = np.flatnonzero(shards == shard)
-            index, shard_episodes = self.indexes[shard], episodes[rows] - self.firsts[shard]
-            begins[rows], ends[rows] = index.find_strings(name, shard_episodes, steps[rows])
-        return begins, ends
+            index, shard_episodes = self.indexes[shard], episodes[rows] - self.first_episodes[shard]
+            starts[rows], stops[rows] = index.find_strings(name, shard_episodes, steps[rows])
+        return starts, stops
 
     @override
     def check(self, episodes: np.ndarray) -> None:
@@ -449,11 +460,11 @@ class MappedStorage(Storage):
             return None
         layout = self.indexes[0].layouts[self.indexes[0].fields.index(name)]
         if layout.kind == "strings":
-            firsts, ends = (
+            shard_starts, shard_ends = (
                 self._concatenate(lambda index: index.entries[name][0][bounds])  # noqa: B023
                 for bounds in (slice(-1), slice(1, None))
             )
-            is_mapped &= ends - firsts == counts
+            is_mapped &= shard_ends - shard_starts == counts
             return _Strings(name) if (is_mapped | (counts == 0)).all() else None
         if not layout.width:
             return None
@@ -461,11 +472,11 @@ class MappedStorage(Storage):
         sizes = self._field_column(lambda index: index.sizes, name)
         is_mapped &= sizes == counts * stride
         is_mapped |= counts == 0
-        begins = self._concatenate(lambda index: index.offsets) + starts
+        first_offsets = self._concatenate(lambda index: index.offsets) + starts
         shape = tuple(int(size or 0) for size in field.shape)
         dtypes = np.dtype(layout.dtype), field.column_dtype
         mask = None if is_mapped.all() else is_mapped
-        return _Column(begins, stride, layout.width, shape, *dtypes, mask)
+        return _Column(first_offsets, stride, layout.width, shape, *dtypes, mask)
 
 
 class _MappedRows(FileRows):
@@ -515,7 +526,7 @@ class _MappedRows(FileRows):
         if len(out):
             self._storage.files.gather_steps(
                 self._shards[rows],
-                column.begins,
+                column.first_offsets,
                 self._episodes[rows],
                 steps,
                 column.stride,
@@ -536,5 +547,5 @@ class _MappedRows(FileRows):
         """Returns the bytes of texts or image files."""
         shards = self._shards[rows]
         episodes, steps = self._episodes[rows], self._steps[rows]
-        begins, ends = self._storage.find_strings(column.name, shards, episodes, steps)
-        return self._storage.files.copy_ranges(shards, begins, ends)
+        starts, stops = self._storage.find_strings(column.name, shards, episodes, steps)
+        return self._storage.files.copy_ranges(shards, starts, stops)

@@ -120,14 +120,14 @@ class Mixture:
         blocks = (lengths - 1) // self.counts
         block = int(blocks.max())
         datasets, ranks = self._block(block, seed)
-        lasts = [
+        last_samples = [
             np.flatnonzero(
                 (datasets == dataset)
                 & (ranks == lengths[dataset] - 1 - block * self.counts[dataset])
             )
             for dataset in np.flatnonzero(blocks == block).tolist()
         ]
-        return block * _BLOCK_SIZE + int(np.concatenate(lasts).max()) + 1
+        return block * _BLOCK_SIZE + int(np.concatenate(last_samples).max()) + 1
 
     def locate(self, positions: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the dataset of the sample at each position, and its index in the dataset.
@@ -150,8 +150,8 @@ class Mixture:
         cached_block = self._last_block
         if cached_block is None or cached_block[0] != (block, seed):
             order = permute(np.arange(_BLOCK_SIZE), _BLOCK_SIZE, key_of("mixture", seed, block))
-            ends = np.cumsum(self.counts)
-            datasets = np.searchsorted(ends, order, side="right").astype(np.int32)
+            dataset_ends = np.cumsum(self.counts)
+            datasets = np.searchsorted(dataset_ends, order, side="right").astype(np.int32)
             ranks = np.empty(_BLOCK_SIZE, np.int32)
             for dataset, count in enumerate(self.counts.tolist()):
                 ranks[datasets == dataset] = np.arange(count)

@@ -102,23 +102,23 @@ class OctoSamples(NormalizedPolicySamples):
     @override
     def columns(self, batch: SampleRows) -> Columns:
         _, episodes, steps, epoch = batch
-        ends = self._counts[episodes]
+        lengths = self._counts[episodes]
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
-        last = ends if self.max_goal_distance is None else steps + self.max_goal_distance
-        goals = self._sample_goals(batch, steps, np.minimum(last, ends))
+        last = lengths if self.max_goal_distance is None else steps + self.max_goal_distance
+        goals = self._sample_goals(batch, steps, np.minimum(last, lengths))
         task = self._task(batch, goals)
         if goals is not None and self.keep_image_prob is not None:
             uniform = uniform_of(batch.indices, key_of("task", self.goal_seed or 0, epoch))
-            goals = _drop_goal_or_text(task, uniform < self.keep_image_prob, goals, ends - 1)
+            goals = _drop_goal_or_text(task, uniform < self.keep_image_prob, goals, lengths - 1)
         # Reads each action of a sample once; chunks of observations overlap.
         action_steps = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
-        actions = self._actions(episodes, np.clip(action_steps, 0, ends[:, np.newaxis] - 1))
+        actions = self._actions(episodes, np.clip(action_steps, 0, lengths[:, np.newaxis] - 1))
         is_padded = np.arange(self.max_action_dim or actions.shape[-1]) >= actions.shape[-1]
         actions = pad_vector(actions, self.max_action_dim, ACTION)
         first = np.maximum(times, 0) - action_steps[:, :1]
         chunks = first[:, :, np.newaxis] + np.arange(self.action_horizon)
         actions = actions[np.arange(len(steps))[:, np.newaxis, np.newaxis], chunks]
-        goal = (ends - 1 if goals is None else goals)[:, np.newaxis, np.newaxis]
+        goal = (lengths - 1 if goals is None else goals)[:, np.newaxis, np.newaxis]
         is_completed = goal + 2 <= times[:, :, np.newaxis] + np.arange(self.action_horizon)
         return {
             **self._observation(batch._replace(steps=np.maximum(times, 0)), "observation"),

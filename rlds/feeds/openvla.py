@@ -111,11 +111,11 @@ class OpenVLASamples(NormalizedPolicySamples):
         last = super().counts()[episodes] - 1
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
         goals = self._sample_goals(batch, np.minimum(steps + 1, last), last + 1)
-        ends = (last if goals is None or self.only_whole else goals)[:, np.newaxis]
+        end_steps = (last if goals is None or self.only_whole else goals)[:, np.newaxis]
         action_steps = steps[:, np.newaxis] + np.arange(
             1 - self.window_size, 1 + self.future_action_window_size
         )
-        actions = self._actions(episodes, np.clip(action_steps, 0, ends))
+        actions = self._actions(episodes, np.clip(action_steps, 0, end_steps))
         mask = self.absolute_action_mask
         is_absolute = np.zeros(actions.shape[-1], np.bool_) if mask is None else np.array(mask)
         if is_absolute.shape != actions.shape[-1:]:
@@ -123,7 +123,7 @@ class OpenVLASamples(NormalizedPolicySamples):
                 f"absolute_action_mask has {len(is_absolute)} elements, the action has "
                 f"{actions.shape[-1]}"
             )
-        actions[(action_steps > ends)[:, :, np.newaxis] & ~is_absolute] = 0.0
+        actions[(action_steps > end_steps)[:, :, np.newaxis] & ~is_absolute] = 0.0
         columns = {
             **self._observation(batch._replace(steps=np.maximum(times, 0)), "observation"),
             "observation/pad_mask": times >= 0,

@@ -98,13 +98,13 @@ class Weighted(Order):
     def __init__(self, weights: np.ndarray, seed: int) -> None:
         super().__init__(len(weights))
         self._seed, self._bounds = seed, np.cumsum(weights, dtype=np.float64)
-        self._last = int(np.searchsorted(self._bounds, self._bounds[-1]))
+        self._last_sample = int(np.searchsorted(self._bounds, self._bounds[-1]))
 
     @override
     def indices_at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         drawn = uniform_of(positions, key_of("weighted", self._seed, epoch)) * self._bounds[-1]
         # Rounding may reach the end, where samples may have no weight.
-        return np.minimum(np.searchsorted(self._bounds, drawn, side="right"), self._last)
+        return np.minimum(np.searchsorted(self._bounds, drawn, side="right"), self._last_sample)
 
 
 class Segmented(Order):
@@ -145,24 +145,24 @@ class Segmented(Order):
         if lanes & (lanes - 1):
             raise ValueError(f"lanes must be a power of two, got {lanes}")
         self._seed, self.length, self.window, self.lanes = seed, length, window, lanes
-        self._begins = _segment_begins(counts[counts > 0], length)
-        self._sizes = np.diff(self._begins, append=self.size)
+        self._segment_starts = _list_segment_starts(counts[counts > 0], length)
+        self._sizes = np.diff(self._segment_starts, append=self.size)
         # The lanes of a rank are adjacent, so few segments belong to two ranks.
         sizes = (self.size - np.arange(lanes) + lanes - 1) // lanes
         lane_order = _bit_reversed(lanes)
-        self._lane_begins = np.empty(lanes, np.int64)
-        self._lane_begins[lane_order] = np.cumsum(sizes[lane_order]) - sizes[lane_order]
-        self._lane_ends = self._lane_begins + sizes
+        self._lane_starts = np.empty(lanes, np.int64)
+        self._lane_starts[lane_order] = np.cumsum(sizes[lane_order]) - sizes[lane_order]
+        self._lane_ends = self._lane_starts + sizes
         self._cached_order: tuple[int, np.ndarray, np.ndarray] | None = None
 
     @override
     def indices_at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
-        order, ends = self._segments(epoch)
+        order, segment_ends = self._segments(epoch)
         lanes = positions % self.lanes
-        positions = positions // self.lanes + self._lane_begins[lanes]
-        first_segments = locate(self._lane_begins, ends)
+        positions = positions // self.lanes + self._lane_starts[lanes]
+        first_segments = locate(self._lane_starts, segment_ends)
         lane_window = max(self.window // self.lanes, 1)
-        windows = (locate(positions, ends) - first_segments[lanes]) // lane_window
+        windows = (locate(positions, segment_ends) - first_segments[lanes]) // lane_window
         groups = windows * self.lanes + lanes
         rows = np.argsort(groups, kind="stable")
         shuffled = np.empty_like(positions)
@@ -170,38 +170,40 @@ class Segmented(Order):
         for group in np.split(rows, group_bounds) if len(rows) else ():
             window, lane = divmod(int(groups[group[0]]), self.lanes)
             first = int(first_segments[lane]) + window * lane_window
-            window_end = min(first + lane_window, len(ends))
-            begin = max(int(ends[first - 1]) if first else 0, int(self._lane_begins[lane]))
-            size = min(int(ends[window_end - 1]), int(self._lane_ends[lane])) - begin
+            window_end = min(first + lane_window, len(segment_ends))
+            begin = max(int(segment_ends[first - 1]) if first else 0, int(self._lane_starts[lane]))
+            size = min(int(segment_ends[window_end - 1]), int(self._lane_ends[lane])) - begin
             key = key_of("window", self._seed, epoch, window, *([lane] if self.lanes > 1 else []))
             shuffled[group] = begin + permute(positions[group] - begin, size, key)
-        ranks = locate(shuffled, ends)
+        ranks = locate(shuffled, segment_ends)
         segments = order[ranks]
-        offsets = shuffled - (ends[ranks] - self._sizes[segments])
-        return self._begins[segments] + offsets
+        offsets = shuffled - (segment_ends[ranks] - self._sizes[segments])
+        return self._segment_starts[segments] + offsets
 
     @override
     def runs(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the segments of the shuffle windows around some positions."""
-        order, ends = self._segments(epoch)
-        first_segments = locate(self._lane_begins, ends)
+        order, segment_ends = self._segments(epoch)
+        first_segments = locate(self._lane_starts, segment_ends)
         lane_window = max(self.window // self.lanes, 1)
-        last_segments = locate(self._lane_ends - 1, ends)
+        last_segments = locate(self._lane_ends - 1, segment_ends)
         extremes = np.array([positions.min(), positions.max()]) // self.lanes
         lane_segments = []
         for lane in np.unique(positions % self.lanes).tolist():
-            lane_bounds = np.minimum(extremes + self._lane_begins[lane], self._lane_ends[lane] - 1)
+            lane_bounds = np.minimum(extremes + self._lane_starts[lane], self._lane_ends[lane] - 1)
             begin = first_segments[lane]
-            first, last = (locate(lane_bounds, ends) - begin) // lane_window * lane_window + begin
+            lane_segments = locate(lane_bounds, segment_ends) - begin
+            first, last = lane_segments // lane_window * lane_window + begin
             lane_segments.append(order[first : min(last + lane_window, last_segments[lane] + 1)])
         segments = np.concatenate(lane_segments)
-        return self._begins[segments], self._begins[segments] + self._sizes[segments] - 1
+        starts = self._segment_starts[segments]
+        return starts, starts + self._sizes[segments] - 1
 
     def _segments(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the segments in the order of an epoch, and the cumulative sum of their sizes."""
         cached = self._cached_order
         if cached is None or cached[0] != epoch:
-            num_segments, key = len(self._begins), key_of("segments", self._seed, epoch)
+            num_segments, key = len(self._segment_starts), key_of("segments", self._seed, epoch)
             order = permute(np.arange(num_segments), num_segments, key)
             cached = self._cached_order = epoch, order, np.cumsum(self._sizes[order])
         return cached[1:]
@@ -219,15 +221,15 @@ def _bit_reversed(count: int) -> np.ndarray:
     return integers
 
 
-def _segment_begins(counts: np.ndarray, length: int | None) -> np.ndarray:
-    begins: np.ndarray = np.cumsum(counts) - counts
+def _list_segment_starts(counts: np.ndarray, length: int | None) -> np.ndarray:
+    segment_starts: np.ndarray = np.cumsum(counts) - counts
     if length is None:
-        return begins
+        return segment_starts
     num_segments = -(-counts // length)
-    begins = np.repeat(begins, num_segments) + numbered(num_segments) * length
+    segment_starts = np.repeat(segment_starts, num_segments) + numbered(num_segments) * length
     # Short episodes that begin within the same `length` samples share a segment.
-    is_first: np.ndarray = np.diff(begins // length, prepend=-1) != 0
-    return begins[is_first]
+    is_first: np.ndarray = np.diff(segment_starts // length, prepend=-1) != 0
+    return segment_starts[is_first]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -130,9 +131,9 @@ class PolicySamples(Samples):
         """
         without_images = copy.copy(self)
         without_images.roles = dataclasses.replace(self.roles, images={})
-        ends = np.cumsum(self.counts())
-        mask = np.zeros(len(ends), np.bool_)
-        for episode, (begin, end) in enumerate(zip([0, *ends.tolist()], ends.tolist())):
+        sample_ends = np.cumsum(self.counts())
+        mask = np.zeros(len(sample_ends), np.bool_)
+        for episode, (begin, end) in enumerate(itertools.pairwise([0, *sample_ends.tolist()])):
             if end > begin:
                 mask[episode] = bool(keep(without_images.batch_columns(np.arange(begin, end))))
         return mask

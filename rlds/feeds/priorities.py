@@ -71,12 +71,12 @@ class SumTree:
         nodes, remainders = np.zeros(len(sums), np.int64), np.array(sums, np.float64)
         for level in reversed(self._levels):
             children = level[nodes]
-            ends = np.cumsum(children, axis=1)
+            upper_bounds = np.cumsum(children, axis=1)
             # Rounding may exceed the last positive value.
             last = self._FANOUT - 1 - np.argmax(children[:, ::-1] > 0, axis=1)
-            child = np.minimum((ends <= remainders[:, np.newaxis]).sum(axis=1), last)
-            begins = np.where(child > 0, ends[np.arange(len(ends)), child - 1], 0.0)
-            remainders = np.maximum(remainders - begins, 0.0)
+            child = np.minimum((upper_bounds <= remainders[:, np.newaxis]).sum(axis=1), last)
+            previous_bounds = upper_bounds[np.arange(len(child)), child - 1]
+            remainders = np.maximum(remainders - np.where(child > 0, previous_bounds, 0.0), 0.0)
             nodes = nodes * self._FANOUT + child
         return nodes
 

@@ -65,24 +65,25 @@ def lambda_returns(
     actual = {path: leaf.shape for path, leaf in step_values.items()}
     if actual != shapes:
         raise ValueError(f"values: got the shape {actual}, expected {shapes}")
-    begins = np.cumsum(outlines.num_steps) - outlines.num_steps
+    step_offsets = np.cumsum(outlines.num_steps) - outlines.num_steps
     counts = outlines.num_transitions
-    firsts = np.cumsum(counts) - counts
+    sample_offsets = np.cumsum(counts) - counts
     all_returns = {path: column.copy() for path, column in step_values.items()}
     blocks = np.cumsum(counts) // _BLOCK_TRANSITIONS
     for block in np.unique(blocks).tolist():
         episodes = np.flatnonzero((blocks == block) & (counts > 0))
         if not len(episodes):
             continue
-        first, end = int(firsts[episodes[0]]), int(firsts[episodes[-1]] + counts[episodes[-1]])
-        transition_fields = transitions.batch_columns(np.arange(first, end))
+        first_sample = int(sample_offsets[episodes[0]])
+        end_sample = int(sample_offsets[episodes[-1]] + counts[episodes[-1]])
+        transition_fields = transitions.batch_columns(np.arange(first_sample, end_sample))
         for back in range(1, int(counts[episodes].max()) + 1):  # From the ends of all episodes.
             episodes = episodes[counts[episodes] >= back]
-            steps = begins[episodes] + counts[episodes] - back
-            rows = firsts[episodes] + counts[episodes] - back - first
+            steps = step_offsets[episodes] + counts[episodes] - back
+            rows = sample_offsets[episodes] + counts[episodes] - back - first_sample
             # The discount of an unknown terminal observation, which has no step, is 0.
-            last = begins[episodes] + outlines.num_steps[episodes] - 1
-            next_steps = np.minimum(steps + 1, last)
+            last_steps = step_offsets[episodes] + outlines.num_steps[episodes] - 1
+            next_steps = np.minimum(steps + 1, last_steps)
             for path, returns in all_returns.items():
                 next_returns = returns[next_steps] if back > 1 else step_values[path][next_steps]
                 targets = (1 - lambda_) * step_values[path][next_steps] + lambda_ * next_returns

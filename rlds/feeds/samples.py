@@ -77,7 +77,11 @@ class StepTable(Protocol):
     def cache_bytes(self) -> int: ...
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows: ...
     def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+        self,
+        episodes: np.ndarray,
+        first_steps: np.ndarray,
+        last_steps: np.ndarray,
+        paths: Sequence[str],
     ) -> None: ...
     def check(self, episodes: np.ndarray) -> None: ...
     def column(self, name: str) -> np.ndarray: ...
@@ -123,7 +127,7 @@ class Samples(abc.ABC):
         return 0, 0
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return int(self._sample_ends[-1]) if len(self._sample_ends) else 0
 
     def __repr__(self) -> str:
         return f"{self.describe()} of {self.table}: {len(self)} samples"
@@ -145,7 +149,7 @@ class Samples(abc.ABC):
         return sample_indices
 
     @functools.cached_property
-    def _ends(self) -> np.ndarray:
+    def _sample_ends(self) -> np.ndarray:
         return np.cumsum(self.counts(), dtype=np.int64)
 
     def locate(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -158,9 +162,9 @@ class Samples(abc.ABC):
           IndexError: There is no such sample.
         """
         self._check(indices)
-        episodes = locate(indices, self._ends)
-        begins = self._ends[episodes] - self._counts[episodes]
-        return episodes, self.steps_of(indices - begins)
+        episodes = locate(indices, self._sample_ends)
+        first_samples = self._sample_ends[episodes] - self._counts[episodes]
+        return episodes, self.steps_of(indices - first_samples)
 
     def _check(self, indices: np.ndarray) -> None:
         if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
@@ -171,7 +175,7 @@ class Samples(abc.ABC):
         return self.counts()
 
     def __getstate__(self) -> dict[str, Any]:
-        computed = ("_ends", "_counts", "spec")
+        computed = ("_sample_ends", "_counts", "spec")
         return {name: value for name, value in vars(self).items() if name not in computed}
 
     def batch_columns(self, indices: np.ndarray, epoch: int = 0) -> Columns:
@@ -182,22 +186,24 @@ class Samples(abc.ABC):
         finally:
             self.table.check(episodes)
 
-    def read_ahead(self, firsts: np.ndarray, lasts: np.ndarray) -> None:
+    def read_ahead(self, first_samples: np.ndarray, last_samples: np.ndarray) -> None:
         """Prefetches the data of runs of samples, if it is in an object store.
 
         Args:
-          firsts: The first sample of each run.
-          lasts: The last sample of each run.
+          first_samples: The first sample of each run.
+          last_samples: The last sample of each run.
         """
         storage = self.table.storage
-        (episodes, firsts), (last_episodes, lasts) = self.locate(firsts), self.locate(lasts)
+        episodes, first_steps = self.locate(first_samples)
+        last_episodes, last_steps = self.locate(last_samples)
         counts = last_episodes - episodes + 1
         # A run over several episodes is split at episode boundaries.
         offsets = numbered(counts)
         episodes = np.repeat(episodes, counts) + offsets
-        ends = self.table.outlines.num_steps[episodes] - 1
-        lasts = np.where(offsets == np.repeat(counts, counts) - 1, np.repeat(lasts, counts), ends)
-        firsts = np.where(offsets == 0, np.repeat(firsts, counts), 0)
+        max_steps = self.table.outlines.num_steps[episodes] - 1
+        is_end = offsets == np.repeat(counts, counts) - 1
+        last_steps = np.where(is_end, np.repeat(last_steps, counts), max_steps)
+        first_steps = np.where(offsets == 0, np.repeat(first_steps, counts), 0)
         # The ends of episodes are derived from these fields.
         discount_paths = [
             p for name in (rlds.DISCOUNT, rlds.IS_TERMINAL) for p in _paths_in(storage.fields, name)
@@ -205,9 +211,9 @@ class Samples(abc.ABC):
         paths = dict.fromkeys([*self.table.fields, *discount_paths])
         for past, future in sorted({self.reach(path) for path in paths}):
             range_paths = [path for path in paths if self.reach(path) == (past, future)]
-            stops = np.minimum(lasts + future, ends)
+            stops = np.minimum(last_steps + future, max_steps)
             self.table.read_ahead(
-                episodes, np.minimum(np.maximum(firsts - past, 0), stops), stops, range_paths
+                episodes, np.minimum(np.maximum(first_steps - past, 0), stops), stops, range_paths
             )
 
     def batch(self, indices: Sequence[int] | np.ndarray, epoch: int = 0) -> Batch:
@@ -405,7 +411,7 @@ class Samples(abc.ABC):
         self,
         batch: SampleRows,
         offsets: np.ndarray,
-        ends: np.ndarray | None,
+        num_steps: np.ndarray | None,
         names: Iterable[str],
         padding: str,
     ) -> tuple[np.ndarray, Columns]:
@@ -414,7 +420,7 @@ class Samples(abc.ABC):
         Args:
           batch: The samples.
           offsets: The offsets in steps.
-          ends: The number of steps of each episode with values; None without upper bound.
+          num_steps: The number of steps of each episode with values; None without upper bound.
           names: The fields.
           padding: "edge" or "zeros".
 
@@ -425,9 +431,9 @@ class Samples(abc.ABC):
         is_valid = steps >= 0
         if (offsets < 0).any():
             np.maximum(steps, 0, out=steps)
-        if ends is not None:
-            is_valid &= steps < ends[:, np.newaxis]
-            np.minimum(steps, np.maximum(ends - 1, 0)[:, np.newaxis], out=steps)
+        if num_steps is not None:
+            is_valid &= steps < num_steps[:, np.newaxis]
+            np.minimum(steps, np.maximum(num_steps - 1, 0)[:, np.newaxis], out=steps)
         paths = [path for name in names for path in _paths_in(self.table.fields, name)]
         columns = self._take(batch.episodes, steps, paths)
         if padding == "zeros":
@@ -504,8 +510,8 @@ class Transitions(Samples):
         fields, outlines = self.table.fields, self.table.outlines
         _, episodes, steps, _ = batch
         paths = [path for path in fields if path not in (rlds.IS_LAST, rlds.IS_TERMINAL)]
-        ends = outlines.num_transitions[episodes]
-        next_steps = np.minimum(steps + self._n, ends)
+        num_transitions = outlines.num_transitions[episodes]
+        next_steps = np.minimum(steps + self._n, num_transitions)
         # The step of an unknown next observation would follow the last step.
         is_unknown = next_steps == outlines.num_steps[episodes] if self._has_missing else None
         stored_steps = next_steps if is_unknown is None else next_steps - is_unknown
@@ -521,7 +527,7 @@ class Transitions(Samples):
                 if is_unknown is not None:
                     zero_out(column, is_unknown)
         next_is_terminal = self._is_terminal(rows, next_rows, next_steps, is_unknown, episodes)
-        totals, products = self._returns(rows, steps, ends, result)
+        totals, products = self._returns(rows, steps, num_transitions, result)
         for product in products.values():
             product *= match_rank(product, ~next_is_terminal)
         for path, values in (totals | products).items():
@@ -529,7 +535,7 @@ class Transitions(Samples):
             dtype = np.dtype(np.float32) if stored is None else _float_dtype(stored.column_dtype)
             result[path] = values.astype(dtype, copy=False)
         result |= observations
-        result["next_is_last"] = next_steps == ends
+        result["next_is_last"] = next_steps == num_transitions
         result["next_is_terminal"] = next_is_terminal
         return result
 
@@ -565,7 +571,7 @@ class Transitions(Samples):
         return flags
 
     def _returns(
-        self, rows: Rows, steps: np.ndarray, ends: np.ndarray, columns: Columns
+        self, rows: Rows, steps: np.ndarray, num_transitions: np.ndarray, columns: Columns
     ) -> tuple[Columns, Columns]:
         """Returns the n-step returns, and the products of the discounts, in float64."""
         totals = {path: columns[path] for path in self._discount_of}
@@ -573,7 +579,7 @@ class Transitions(Samples):
         products = {path: self._gamma * values.astype(float) for path, values in stored.items()}
         products = products or {rlds.DISCOUNT: np.full(len(steps), self._gamma)}
         for offset in range(1, self._n):
-            is_valid = steps + offset < ends
+            is_valid = steps + offset < num_transitions
             next_rows = rows.with_steps(np.where(is_valid, steps + offset, steps))
             for path, discount in self._discount_of.items():
                 rewards = next_rows.take(path).astype(np.float64)
@@ -654,13 +660,13 @@ class Windows(_NeighbourSteps):
         past, future = np.arange(1 - self._history, 1), np.arange(self._horizon)
         num_real = outlines.num_real_steps(episodes)
         result = self._step_columns(episodes, batch.steps)
-        for mask, offsets, ends, names in (
+        for mask, offsets, num_steps, names in (
             ("timestep_pad_mask", past, None, self._history_fields),
             ("action_pad_mask", future, num_real, self._horizon_fields),
         ):
             if names:
-                is_valid, columns = self._take_offsets(batch, offsets, ends, names, self._padding)
-                result |= {mask: is_valid, **columns}
+                valid, columns = self._take_offsets(batch, offsets, num_steps, names, self._padding)
+                result |= {mask: valid, **columns}
         return result
 
 
@@ -693,10 +699,10 @@ class Offsets(_NeighbourSteps):
         result = self._step_columns(episodes, batch.steps)
         for name, offsets in self._offsets.items():
             # A final observation has no transition fields, such as action and reward.
-            ends = outlines.num_steps[episodes]
+            num_steps = outlines.num_steps[episodes]
             if root_of(name) in TRANSITION_FIELDS:
-                ends = outlines.num_real_steps(episodes)
-            is_valid, columns = self._take_offsets(batch, offsets, ends, [name], self._padding)
+                num_steps = outlines.num_real_steps(episodes)
+            is_valid, columns = self._take_offsets(batch, offsets, num_steps, [name], self._padding)
             result |= {**columns, f"{name}_is_pad": ~is_valid}
         return result
 
@@ -735,9 +741,9 @@ class Segments(Samples):
 
     @override
     def columns(self, batch: SampleRows) -> Columns:
-        ends = self.table.outlines.num_steps[batch.episodes]
+        num_steps = self.table.outlines.num_steps[batch.episodes]
         offsets = np.arange(self._length)
-        mask, result = self._take_offsets(batch, offsets, ends, self.table.fields, "zeros")
+        mask, result = self._take_offsets(batch, offsets, num_steps, self.table.fields, "zeros")
         if not self._drop_remainder:
             result["pad_mask"] = mask
         return result
@@ -1052,13 +1058,13 @@ class SubsampledSamples(_DerivedSamples):
 
     @override
     def columns(self, batch: SampleRows) -> Columns:
-        counts, ends = self._samples._counts, self._samples._ends
+        counts, sample_ends = self._samples._counts, self._samples._sample_ends
         _, episodes, steps, epoch = batch
         drawn = steps.copy()
         for episode in np.unique(episodes[counts[episodes] > self._length]).tolist():
             rows, size = episodes == episode, int(counts[episode])
             drawn[rows] = permute(steps[rows], size, key_of("some", self._seed, epoch, episode))
-        indices = ends[episodes] - counts[episodes] + drawn
+        indices = sample_ends[episodes] - counts[episodes] + drawn
         return self._samples.columns(SampleRows(indices, *self._samples.locate(indices), epoch))
 
 

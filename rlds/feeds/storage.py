@@ -134,17 +134,21 @@ class Storage(abc.ABC):
         """
 
     def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+        self,
+        episodes: np.ndarray,
+        first_steps: np.ndarray,
+        last_steps: np.ndarray,
+        paths: Sequence[str],
     ) -> None:
         """Prefetches ranges of steps in the background.
 
         Args:
           episodes: The episode of each range, int64 of shape `[n]`.
-          firsts: The first step of each range, in the same form.
-          lasts: The last step of each range.
+          first_steps: The first step of each range, in the same form.
+          last_steps: The last step of each range.
           paths: The requested fields.
         """
-        del episodes, firsts, lasts, paths  # Local data needs no prefetch.
+        del episodes, first_steps, last_steps, paths  # Local data needs no prefetch.
 
     def check(self, episodes: np.ndarray) -> None:
         """Checks that the files of episodes have not changed since they were opened.
@@ -387,9 +391,13 @@ class CachedStorage(Storage):
 
     @override
     def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+        self,
+        episodes: np.ndarray,
+        first_steps: np.ndarray,
+        last_steps: np.ndarray,
+        paths: Sequence[str],
     ) -> None:
-        del firsts, lasts
+        del first_steps, last_steps
         if self.is_remote:
             for episode in dict.fromkeys(episodes.tolist()):  # In the order of need.
                 self.cache.submit(episode, paths)

@@ -409,10 +409,14 @@ class Table:
         return self.storage.rows(self._storage_episodes(episodes), steps, paths)
 
     def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+        self,
+        episodes: np.ndarray,
+        first_steps: np.ndarray,
+        last_steps: np.ndarray,
+        paths: Sequence[str],
     ) -> None:
         """Prefetches steps: see `Storage.read_ahead`."""
-        self.storage.read_ahead(self._storage_episodes(episodes), firsts, lasts, paths)
+        self.storage.read_ahead(self._storage_episodes(episodes), first_steps, last_steps, paths)
 
     def check(self, episodes: np.ndarray) -> None:
         """Checks the files of episodes after values were taken or failed: see `Storage.check`."""
@@ -455,9 +459,9 @@ class Table:
             raise ValueError(f"the table already has a field {path!r}")
         lengths = self.storage.outlines.num_steps
         indices = self.episode_indices
-        begins = np.full(len(lengths), -1, np.int64)
-        begins[indices] = np.cumsum(lengths[indices]) - lengths[indices]
-        view = WithColumn(self.source, path, column, begins)
+        row_offsets = np.full(len(lengths), -1, np.int64)
+        row_offsets[indices] = np.cumsum(lengths[indices]) - lengths[indices]
+        view = WithColumn(self.source, path, column, row_offsets)
         new_field = {path: Field(column.dtype, column.shape[1:])}
         storage = ViewStorage.over(view, {**self.storage.fields, **new_field}, self.storage)
         return self._with(storage=storage, fields={**self.fields, **new_field})

@@ -201,11 +201,13 @@ class _TrajectoryStorage(CachedStorage):
 
     @override
     def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Any
+        self, episodes: np.ndarray, first_steps: np.ndarray, last_steps: np.ndarray, paths: Any
     ) -> None:
-        ends = self._base.outlines.num_steps[episodes] - 1  # A function may move steps.
+        max_steps = self._base.outlines.num_steps[episodes] - 1  # A function may move steps.
         images = [self._base_of[path] for path in paths if path in self._base_of]
-        self._base.read_ahead(episodes, np.minimum(firsts, ends), np.minimum(lasts, ends), images)
+        self._base.read_ahead(
+            episodes, np.minimum(first_steps, max_steps), np.minimum(last_steps, max_steps), images
+        )
 
     @override
     def check(self, episodes: np.ndarray) -> None:
@@ -246,9 +248,9 @@ class _TrajectoryRows(_CachedRows):
         if source is None:
             return super().take(path)
         columns = [self._column(index, path) for index in range(len(self._columns))]
-        begins = np.cumsum([0, *map(len, columns)])
+        step_offsets = np.cumsum([0, *map(len, columns)])
         steps = np.concatenate([*columns, np.zeros(0, np.int64)])
-        steps = steps[begins[self._cached_indices] + self._steps]
+        steps = steps[step_offsets[self._cached_indices] + self._steps]
         return self._storage._base.rows(self._episodes, steps, [source]).take(source)
 
 

@@ -254,12 +254,12 @@ class UniformFields(View):
             )
         if self._ratio < 1.0:
             return np.where(mask, vectors * self._ratio, vectors)
-        begins, ends = self._nearest(rows.steps), self._nearest(rows.steps + 1)
-        ends = np.minimum(ends, self._outlines.num_real_steps(rows.episodes))
+        step_starts, step_ends = self._nearest(rows.steps), self._nearest(rows.steps + 1)
+        step_ends = np.minimum(step_ends, self._outlines.num_real_steps(rows.episodes))
         total = np.zeros(vectors.shape, np.float64)
         for offset in range(math.ceil(self._ratio) + 1):
-            is_valid = begins + offset < ends
-            steps = np.where(is_valid, begins + offset, begins)
+            is_valid = step_starts + offset < step_ends
+            steps = np.where(is_valid, step_starts + offset, step_starts)
             step_values = rows.base_values([_STEPS + name for name in needed], steps)
             total += join(step_values) * is_valid[:, np.newaxis]
         return np.where(mask, total, vectors)

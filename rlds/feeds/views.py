@@ -200,15 +200,22 @@ class ViewStorage(Storage):
 
     @override
     def read_ahead(
-        self, episodes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, paths: Sequence[str]
+        self,
+        episodes: np.ndarray,
+        first_steps: np.ndarray,
+        last_steps: np.ndarray,
+        paths: Sequence[str],
     ) -> None:
         for rows, base, split in self.groups(episodes):
             view_episodes = episodes[rows]
-            begins, ends = (self.base_steps(split, view_episodes, n[rows]) for n in (firsts, lasts))
+            base_steps = (
+                self.base_steps(split, view_episodes, steps[rows])
+                for steps in (first_steps, last_steps)
+            )
             base_episodes = self._renumber(self._base_indices, view_episodes)
-            self.bases[base].read_ahead(base_episodes, begins, ends, self.base_fields(paths))
+            self.bases[base].read_ahead(base_episodes, *base_steps, self.base_fields(paths))
         if self._cached and any(self._needs[path] is None for path in paths):
-            self._cached.read_ahead(episodes, firsts, lasts, paths)
+            self._cached.read_ahead(episodes, first_steps, last_steps, paths)
 
     @override
     def check(self, episodes: np.ndarray) -> None:
@@ -354,12 +361,14 @@ class WithColumn(View):
       base: The source.
       path: The path of the field.
       values: The values at the steps of some episodes, with a leading axis.
-      begins: The offset of the first row of each episode; -1 for an episode without values.
+      row_offsets: The offset of the first row of each episode; -1 for an episode without values.
     """
 
-    def __init__(self, base: Source, path: str, values: np.ndarray, begins: np.ndarray) -> None:
+    def __init__(
+        self, base: Source, path: str, values: np.ndarray, row_offsets: np.ndarray
+    ) -> None:
         super().__init__(base)
-        self._path, self._values, self._begins = path, values, begins
+        self._path, self._values, self._row_offsets = path, values, row_offsets
         self.changed_paths = {_STEPS + path}
 
     @property
@@ -372,13 +381,13 @@ class WithColumn(View):
 
     @override
     def make(self, values: dict[str, Any], rows: RowContext, fields: Any) -> dict[str, Any]:
-        begins = self._begins[rows.episodes]
-        if (missing := rows.episodes[begins < 0]).size:
+        row_offsets = self._row_offsets[rows.episodes]
+        if (missing := rows.episodes[row_offsets < 0]).size:
             raise ValueError(
                 f"{self._path}: episode {missing[0]} has no values. Add the field to a table that "
                 "has the episode"
             )
-        return {**values, _STEPS + self._path: self._values[begins + rows.steps]}
+        return {**values, _STEPS + self._path: self._values[row_offsets + rows.steps]}
 
 
 def _describe_type(field: Any) -> str:

@@ -81,22 +81,23 @@ class BlockSampler:
     """
 
     def __init__(self, first: int, end: int | None, max_batches: int = 1, workers: int = 1) -> None:
-        self._first, self._end, self._max_batches, self._workers = first, end, max_batches, workers
+        self._first_batch, self._end_batch = first, end
+        self._max_batches, self._workers = max_batches, workers
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        batch = self._first
-        while self._end is None or batch < self._end:
-            num_left = batch if self._end is None else self._end - batch
-            max_count = min(batch - self._first, num_left) // (2 * self._workers)
+        batch = self._first_batch
+        while self._end_batch is None or batch < self._end_batch:
+            num_left = batch if self._end_batch is None else self._end_batch - batch
+            max_count = min(batch - self._first_batch, num_left) // (2 * self._workers)
             count = min(max(max_count, 1), self._max_batches)
             yield batch, count
             batch += count
 
     def __len__(self) -> int:
         """Returns the number of batches, which is the length of the loader."""
-        if self._end is None:
+        if self._end_batch is None:
             raise TypeError("an endless feed has no length")
-        return max(self._end - self._first, 0)
+        return max(self._end_batch - self._first_batch, 0)
 
 
 class BlockDataset:
@@ -159,11 +160,11 @@ class BlockDataset:
             spans.append((_HEADER_BYTES + offset, len(payload)))
         self._size = end
         if end > len(memory):  # Copy all arrays to a larger buffer.
-            ends = np.cumsum([0, *(arrays.aligned_size(len(it)) for it in payloads)]).tolist()
-            self._size = max(end, ends[-1])  # Copies are aligned, so they may need more space.
+            offsets = np.cumsum([0, *(arrays.aligned_size(len(it)) for it in payloads)]).tolist()
+            self._size = max(end, offsets[-1])  # Copies are aligned, so they may need more space.
             shared = self._free_buffer(self._size)
             memory = shared.memory()
-            to_copy = list(zip(ends, payloads))
+            to_copy = list(zip(offsets, payloads))
             spans = [(_HEADER_BYTES + offset, len(payload)) for offset, payload in to_copy]
         for offset, payload in to_copy:
             memory[offset : offset + len(payload)] = payload

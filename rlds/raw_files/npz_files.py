@@ -39,13 +39,13 @@ class NpyArray(NamedTuple):
       shape: The shape of the array.
       dtype: The dtype of the values.
       by_columns: True for Fortran order, column by column.
-      begin: The offset of the values.
+      values_offset: The offset of the values.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     by_columns: bool
-    begin: int
+    values_offset: int
 
     @property
     def num_bytes(self) -> int:
@@ -98,7 +98,7 @@ class NpzFile:
             if array.dtype.hasobject:
                 message = "pickled objects, which can run any code, are not read; save numbers"
                 raise self.error(f"{message}, or text as np.array(..., dtype=str)", name)
-            if array.begin + array.num_bytes != member.file_size:
+            if array.values_offset + array.num_bytes != member.file_size:
                 raise self.error(f"the number of bytes does not fit shape {array.shape}", name)
             self.arrays[name] = array
 
@@ -114,7 +114,7 @@ class NpzFile:
         """
         array = self.arrays[name]
         with source_errors(self.file, field=name), self._archive.open(f"{name}.npy") as stream:
-            stream.read(array.begin)  # After a seek, Python 3.12 compares no checksum.
+            stream.read(array.values_offset)  # After a seek, Python 3.12 compares no checksum.
             content = self._content(stream, array.num_bytes, name)
             stream.read(1)  # At the end, the checksum is compared.
         return array.values(content)
@@ -135,9 +135,9 @@ class NpzFile:
         with source_errors(self.file, field=name):
             if name not in self._streams:
                 self._streams[name] = self._archive.open(f"{name}.npy")
-                self._streams[name].read(array.begin)
+                self._streams[name].read(array.values_offset)
             stream = self._streams[name]
-            offset = array.begin + array.row_bytes * begin
+            offset = array.values_offset + array.row_bytes * begin
             if stream.tell() != offset:  # After a seek, Python 3.12 compares no checksum.
                 stream.seek(offset)
             content = self._content(stream, array.row_bytes * (end - begin), name)
@@ -247,7 +247,7 @@ def read_npy(path: str | os.PathLike[str]) -> Any:
         array = read_header(io.BytesIO(data), file)
         if not array.dtype.hasobject:
             return parse_npy(data, file)
-        content = loads(data[array.begin :])
+        content = loads(data[array.values_offset :])
         return content.item() if isinstance(content, np.ndarray) and not content.shape else content
 
 
@@ -262,11 +262,11 @@ def parse_npy(data: bytes, file: epath.Path) -> np.ndarray:
       SourceError: The file is damaged, or has pickled objects, which are not read.
     """
     array = read_header(io.BytesIO(data), file)
-    size = len(data) - array.begin
+    size = len(data) - array.values_offset
     if array.dtype.hasobject or array.num_bytes != size:
         message = f"{size} bytes do not fit {array.dtype} of shape {array.shape}, or hold objects"
         raise SourceError(message, file=file)
-    return array.values(np.frombuffer(bytearray(data), np.uint8, offset=array.begin))
+    return array.values(np.frombuffer(bytearray(data), np.uint8, offset=array.values_offset))
 
 
 def read_header(

@@ -112,8 +112,8 @@ def read_examples(path: epath.Path, file_format: str) -> Iterator[bytes]:
 def _is_compressed(file: epath.Path) -> bool:
     check_is_file(file)
     with file.open("rb") as stream:
-        begin: bytes = stream.read(HEADER.size)
-    if not begin.startswith(GZIP_MAGIC) or len(begin) < HEADER.size:
-        return begin.startswith(GZIP_MAGIC)
+        header: bytes = stream.read(HEADER.size)
+    if not header.startswith(GZIP_MAGIC) or len(header) < HEADER.size:
+        return header.startswith(GZIP_MAGIC)
     # The length of a record may begin like a gzip file; its checksum decides.
-    return masked_checksum(begin[:8]) != int(HEADER.unpack(begin)[1])
+    return masked_checksum(header[:8]) != int(HEADER.unpack(header)[1])

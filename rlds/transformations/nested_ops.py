@@ -340,11 +340,11 @@ def last_step(steps: tf.data.Dataset) -> tuple[tf.Tensor, Any]:
         )
         return count, last
     # Without `reduce`, which is slow in a graph: see `_sum_of_few`.
-    lasts = _layouts.map_elements(
+    last_rows = _layouts.map_elements(
         _layouts.batch_elements(last_steps, 256),
         lambda batch: tf.nest.map_structure(lambda leaf: leaf[-1:], batch),
     )
-    batch = _layouts.join_batches(lasts.rebatch(_layouts.ALL_STEPS), steps.element_spec)
+    batch = _layouts.join_batches(last_rows.rebatch(_layouts.ALL_STEPS), steps.element_spec)
 
     def last_or_zeros(leaf: tf.Tensor) -> tf.Tensor:
         return tf.concat([tf.zeros([1, *leaf.shape[1:]], leaf.dtype), leaf], 0)[-1]

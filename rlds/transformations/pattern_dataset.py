@@ -209,9 +209,9 @@ class Patterns:
 
                 def read(episode: Any) -> Chunk:
                     steps = episode[rlds_types.STEPS]
-                    ends = get_end(steps)
+                    is_last = get_end(steps)
                     return self._columns_of(steps), (
-                        _end_last(ends) if end_at_episode_boundary else ends
+                        _end_last(is_last) if end_at_episode_boundary else is_last
                     )
 
                 size = min(self._max_steps, _MAX_BATCHED_STEPS_IN_CHUNK)
@@ -246,8 +246,8 @@ class Patterns:
 
         def hold_back(waiting: Chunk, element: tuple[Chunk, tf.Tensor]) -> tuple[Chunk, Chunk]:
             chunk, is_end = element
-            columns, ends = waiting
-            return chunk, (columns, tf.where(is_end, _end_last(ends), ends))
+            columns, is_last = waiting
+            return chunk, (columns, tf.where(is_end, _end_last(is_last), is_last))
 
         return _scan(_layouts.with_end(chunks, nothing), nothing, hold_back)
 
@@ -272,7 +272,7 @@ class Patterns:
         outputs = _scan(chunks, begin, self._advance).flat_map(self._one_by_one)
         return outputs if batch_size is None else outputs.batch(batch_size)
 
-    def outputs_of_batch(self, batch: Any, ends: tf.Tensor) -> Any:
+    def outputs_of_batch(self, batch: Any, is_last: tf.Tensor) -> Any:
         """Returns the outputs of batched steps, given a mask of the ends of episodes."""
         if not self._are_alike:
             raise ValueError(
@@ -287,7 +287,7 @@ class Patterns:
             for column, values in zip(self._columns, columns)
         )
         begin = (carried, zero, zero, tuple(zero for _ in self._rules))
-        return self._advance_all(begin, (columns, ends))[1]
+        return self._advance_all(begin, (columns, is_last))[1]
 
     def _advance_all(self, state: Any, chunk: Chunk) -> tuple[Any, Any]:
         """Returns the state after the chunk, and the outputs of all configs stacked."""
@@ -305,13 +305,13 @@ class Patterns:
         of steps that outputs may refer to, and the steps since each config was last applied.
         """
         carried, next_index, num_available, last_applied = state
-        columns, ends = chunk
-        index = _count_from_end(ends, next_index)
+        columns, is_last = chunk
+        index = _count_from_end(is_last, next_index)
         if self._respects_boundaries:
             available = index
         else:
             available = num_available + tf.range(tf.size(index, tf.int64))
-        steps = _Steps(columns, ends, index, available)
+        steps = _Steps(columns, is_last, index, available)
         history = tuple(tf.concat(both, 0) for both in zip(carried, columns))
         keys, outputs, applied = [], [], []
         for rule_index, (rule, counter) in enumerate(zip(self._rules, last_applied)):
@@ -325,7 +325,7 @@ class Patterns:
             outputs.append(
                 tuple(leaf.gather(history[leaf.column], times + n) for leaf, n in leaves)
             )
-        num_steps = tf.shape(ends)[0]
+        num_steps = tf.shape(is_last)[0]
         carried = tuple(values[num_steps:] for values in history)
         for column, values in zip(self._columns, carried):
             values.set_shape([column.num_carried, *values.shape[1:]])
@@ -427,13 +427,13 @@ class _Steps:
 
     Attributes:
       values: the columns.
-      ends: a mask of the steps that end an episode.
+      is_last: a mask of the steps that end an episode.
       index: the index of each step in its episode, also of the step after the chunk.
       available: the number of earlier steps that an output at each of these steps may refer to.
     """
 
     values: Sequence[tf.Tensor]
-    ends: tf.Tensor
+    is_last: tf.Tensor
     index: tf.Tensor
     available: tf.Tensor
 
@@ -473,9 +473,9 @@ class _Rule:
             ready &= _holds(condition, steps.index[:-1])
         for condition in self._conditions["data"]:
             values = steps.values[self._sources.index(condition.flat_source_index)]
-            ready &= _holds(condition, tf.reshape(values, tf.shape(steps.ends)))
+            ready &= _holds(condition, tf.reshape(values, tf.shape(steps.is_last)))
         at_step = ready & self._is_for(is_end_episode=False)
-        at_end = ready & steps.ends & self._is_for(is_end_episode=True) & ~at_step
+        at_end = ready & steps.is_last & self._is_for(is_end_episode=True) & ~at_step
 
         spacing = self._conditions["steps_since_applied"]
         if spacing:
@@ -531,20 +531,20 @@ def _holds(condition: Condition, values: tf.Tensor) -> tf.Tensor:
     return compare(values, tf.constant(condition.value, values.dtype))
 
 
-def _end_last(ends: tf.Tensor) -> tf.Tensor:
+def _end_last(is_last: tf.Tensor) -> tf.Tensor:
     """Marks the last step, if there is one."""
-    num_steps = tf.shape(ends)[0]
-    return ends | tf.equal(tf.range(num_steps), num_steps - 1)
+    num_steps = tf.shape(is_last)[0]
+    return is_last | tf.equal(tf.range(num_steps), num_steps - 1)
 
 
-def _count_from_end(ends: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+def _count_from_end(is_last: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
     """Counts the steps from 0 after each end, and from `first` at the beginning.
 
     Returns:
       The count of each step, and of the step after the last one.
     """
-    num_steps = tf.shape(ends, out_type=tf.int64)[0]
-    after_ends = tf.where(ends)[:, 0] + 1
+    num_steps = tf.shape(is_last, out_type=tf.int64)[0]
+    after_ends = tf.where(is_last)[:, 0] + 1
     starts = tf.concat([[first], tf.zeros_like(after_ends)], 0)
     lengths = tf.concat([after_ends, [num_steps + 1]], 0) - tf.concat([[0], after_ends], 0)
     return tf.ragged.range(starts, starts + lengths).values

@@ -76,20 +76,20 @@ def read_tables(file: BinaryIO, size: int, name: str) -> PacketTables:
 
 def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
     """Yields the type of each leaf box, and the begin and end of its content."""
-    begin, ends = 0, [size]  # The end offsets of the enclosing boxes.
-    while ends:
+    begin, box_ends = 0, [size]  # The end offsets of the enclosing boxes.
+    while box_ends:
         file.seek(begin)
         length, kind = _HEADER.unpack(file.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
         content = begin + _HEADER.size
         if length == 1:  # A 64-bit length follows.
             length = int.from_bytes(file.read(8), "big")
             content += 8
-        end = min(begin + length, ends[-1]) if length else ends[-1]
+        end = min(begin + length, box_ends[-1]) if length else box_ends[-1]
         if end < content:  # The end of the valid boxes.
-            begin = ends.pop()
+            begin = box_ends.pop()
         elif kind in _PARENTS:
             begin = content
-            ends.append(end)
+            box_ends.append(end)
         else:
             yield kind, content, end
             begin = end

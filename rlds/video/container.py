@@ -121,8 +121,8 @@ class Span(NamedTuple):
     def seconds(self) -> float:
         """The duration of the packets, in seconds."""
         info, packets = self.video.index()
-        ends = packets.pts[self.rows] + packets.duration[self.rows]
-        return float(int(ends.max() - packets.pts[self.rows].min()) * info.time_base)
+        end_times = packets.pts[self.rows] + packets.duration[self.rows]
+        return float(int(end_times.max() - packets.pts[self.rows].min()) * info.time_base)
 
     @property
     def is_complete(self) -> bool:
@@ -254,9 +254,9 @@ class VideoFile:
         _, all_packets = self.index()
         rows = slice(packets.start, packets.stop)
         pos, size = all_packets.pos[rows], all_packets.size[rows]
-        begins = np.flatnonzero(np.append(True, pos[1:] != pos[:-1] + size[:-1])).tolist()
+        run_starts = np.flatnonzero(np.append(True, pos[1:] != pos[:-1] + size[:-1])).tolist()
         with source_errors(self.name), self._open() as file:
-            for begin, end in zip(begins, [*begins[1:], len(pos)]):
+            for begin, end in zip(run_starts, [*run_starts[1:], len(pos)]):
                 sizes = size[begin:end].tolist()
                 file.seek(int(pos[begin]))
                 data = file.read(sum(sizes))
@@ -400,9 +400,9 @@ class VideoWriter:
             self._file = path
         else:
             self._file = self._stack.enter_context(open(path, "wb"))  # noqa: SIM115
-        self._first: VideoInfo | None = None
+        self._first_info: VideoInfo | None = None
         self._mux: _Mux | None = None
-        self._end, self._last = 0, _MIN_TIME  # In units of the time base.
+        self._end_time, self._last_dts = 0, _MIN_TIME  # In units of the time base.
         self._pending: Span | None = None  # Unwritten packets from the start of a file.
 
     def __enter__(self) -> VideoWriter:
@@ -429,16 +429,16 @@ class VideoWriter:
         """
         span = span_of(frames)
         info, packets = span.video.index()
-        if self._first is None:
-            self._first = info
-        elif not info.can_follow(self._first):
+        if self._first_info is None:
+            self._first_info = info
+        elif not info.can_follow(self._first_info):
             raise UnlikeClipError(
-                f"{info}, expected {self._first}, as in the first clip: one file cannot hold "
+                f"{info}, expected {self._first_info}, as in the first clip: one file cannot hold "
                 "both, or their decoders are configured differently",
                 file=span.video.name,
             )
         pts, duration = packets.pts[span.rows], packets.duration[span.rows]
-        shift = self._end - int(pts.min())
+        shift = self._end_time - int(pts.min())
         pending = self._pending or span._replace(packets=range(0))
         is_next = pending.video is span.video and pending.packets.stop == span.packets.start
         if is_next and not shift and self._mux is None:
@@ -446,7 +446,7 @@ class VideoWriter:
         else:
             self._write_pending()
             self._write(span, shift)
-        self._end = int((pts + duration).max()) + shift
+        self._end_time = int((pts + duration).max()) + shift
         return float((int(packets.pts[span.first]) + shift) * info.time_base)
 
     def _write_pending(self) -> None:
@@ -457,7 +457,7 @@ class VideoWriter:
     def _write(self, span: Span, shift: int) -> None:
         if self._mux is None:
             self._mux = self._stack.enter_context(_new_file(self._file, span.video))
-        self._last = self._mux(span, shift, self._last)
+        self._last_dts = self._mux(span, shift, self._last_dts)
 
 
 def span_of(frames: Clip | Span) -> Span:

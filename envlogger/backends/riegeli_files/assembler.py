@@ -33,13 +33,13 @@ class EpisodePositions(NamedTuple):
 
     Attributes:
       file: The file of the steps.
-      begin: The index of the first step in the file.
+      first_step: The index of the first step in the file.
       positions: The numeric positions of the steps, int64 [num_steps].
       metadata: The record of the metadata, or None.
     """
 
     file: str
-    begin: int
+    first_step: int
     positions: np.ndarray
     metadata: bytes | None
 
@@ -75,8 +75,8 @@ class LogAssembler:
     def add(self, steps: Sequence[bytes], metadata: bytes | None) -> None:
         """Adds a new episode, whose steps are encoded by `StepEncoder`."""
         self._copy_queued()
-        self._begin(len(steps), metadata)
-        self._write([_mark_begin(steps[0]), *steps[1:]])
+        self._begin_episode(len(steps), metadata)
+        self._write([_mark_first(steps[0]), *steps[1:]])
 
     def copy(self, episode: EpisodePositions) -> None:
         """Adds an episode of another log; consecutive episodes of a file are copied together."""
@@ -89,7 +89,7 @@ class LogAssembler:
         """Writes the queued episodes and the indices.
 
         Raises:
-          DamagedDataError: A copied record is damaged.
+          DamagedDataError: A num_copied record is damaged.
         """
         with self._files:
             self._copy_queued()
@@ -109,7 +109,7 @@ class LogAssembler:
         with contextlib.suppress(Exception):
             self._files.close()
 
-    def _begin(self, num_steps: int, metadata: bytes | None) -> None:
+    def _begin_episode(self, num_steps: int, metadata: bytes | None) -> None:
         position = None
         if metadata is not None:
             self._metadata.write_record(metadata)
@@ -129,71 +129,75 @@ class LogAssembler:
         if not episodes:
             return
         for episode in episodes:
-            self._begin(len(episode.positions), episode.metadata)
+            self._begin_episode(len(episode.positions), episode.metadata)
         positions = np.concatenate([episode.positions for episode in episodes])
-        firsts = _find_breaks(episodes)
-        begin, file = 0, episodes[0].file
+        first_steps = _find_breaks(episodes)
+        num_copied, file = 0, episodes[0].file
         try:
             with riegeli.RecordReader(file) as reader:
-                while begin < len(positions):
-                    begin += self._copy_chunk(reader, positions[begin:], firsts - begin)
+                while num_copied < len(positions):
+                    num_copied += self._copy_chunk(
+                        reader, positions[num_copied:], first_steps - num_copied
+                    )
         except riegeli.InvalidArgumentError as e:
             raise DamagedDataError(f"{file} is damaged: {e}") from e
 
     def _copy_chunk(
-        self, reader: riegeli.RecordReader, positions: np.ndarray, firsts: np.ndarray
+        self, reader: riegeli.RecordReader, positions: np.ndarray, first_steps: np.ndarray
     ) -> int:
         """Copies records of one chunk.
 
         Args:
           reader: The file.
           positions: The positions of the remaining records.
-          firsts: The indices of the steps to mark as the first step of an episode.
+          first_steps: The indices of the steps to mark as the first step of an episode.
 
         Returns:
-          The number of copied records.
+          The number of num_copied records.
         """
         chunk = reader.read_chunk(int(positions[0]))
         end = 0 if chunk is None else chunk.begin + chunk.num_records
         count = int(np.searchsorted(positions, end))
         if chunk is None or not count or chunk.begin > positions[0]:
             raise riegeli.InvalidArgumentError(f"no record begins at {positions[0]}")
-        firsts = firsts[(firsts >= 0) & (firsts < count)]
+        first_steps = first_steps[(first_steps >= 0) & (first_steps < count)]
         indices = positions[:count] - chunk.begin
         is_complete = count == chunk.num_records
-        if is_complete and not len(firsts):
+        if is_complete and not len(first_steps):
             self._copy_stored_chunk(chunk)
             return count
         reader.seek(riegeli.RecordPosition(chunk.begin, 0))
         records = reader.read_batch()
         steps = [records[index] for index in indices.tolist()]
-        marks = [_mark_begin(steps[first]) for first in firsts.tolist()]
-        if is_complete and all(steps[first] == mark for first, mark in zip(firsts.tolist(), marks)):
+        marks = [_mark_first(steps[step]) for step in first_steps.tolist()]
+        if is_complete and all(
+            steps[step] == mark for step, mark in zip(first_steps.tolist(), marks)
+        ):
             self._copy_stored_chunk(chunk)
             return count
-        for first, mark in zip(firsts.tolist(), marks):
-            steps[first] = mark
+        for step, mark in zip(first_steps.tolist(), marks):
+            steps[step] = mark
         self._write(steps)
         return count
 
     def _copy_stored_chunk(self, chunk: riegeli.StoredChunk) -> None:
         self._steps.write_chunk(chunk)
-        begin = self._steps.last_pos.chunk_begin
-        self._positions.append(np.arange(begin, begin + chunk.num_records))
+        position = self._steps.last_pos.chunk_begin
+        self._positions.append(np.arange(position, position + chunk.num_records))
 
 
 def _find_breaks(episodes: Sequence[EpisodePositions]) -> np.ndarray:
     """Returns the indices of the steps that do not follow the previous step in the source file."""
     breaks, step_index, end = [], 0, -1
     for episode in episodes:
-        if episode.begin != end:
+        if episode.first_step != end:
             breaks.append(step_index)
         step_index += len(episode.positions)
-        end = episode.begin + len(episode.positions)
+        end = episode.first_step + len(episode.positions)
     return np.array(breaks, np.int64)
 
 
-def _mark_begin(step: bytes) -> bytes:
+def _mark_first(step: bytes) -> bytes:
     """Marks a step as the begin of an episode."""
     kind = parse_kind(step)
     is_marked = kind.mark == Data.BEGINS or kind.step_type == dm_env.StepType.FIRST

@@ -53,9 +53,9 @@ class Backpressure:
         self._clock = clock
         self._flush_period = math.inf if flush_interval is None else flush_interval / 2
         self._idle_budget_s = -_MAX_IDLE_S
-        self._begin = self._end = clock()  # Of the last batch.
-        self._next_flush = self._end + self._flush_period
-        self._flush_begin: float | None = None  # Of the flush that ends this batch.
+        self._batch_start = self._batch_end = clock()  # Of the last batch.
+        self._next_flush = self._batch_end + self._flush_period
+        self._flush_start: float | None = None  # Of the flush that ends this batch.
         self._seconds, self._num_jobs = 0.0, 0  # Since the last flush.
         self._seconds_per_job = 1e-9  # Before the last flush, and during it.
 
@@ -78,19 +78,21 @@ class Backpressure:
 
     def begin_batch(self) -> None:
         """Updates the idle time; call it at the begin of a batch, after the thread has waited."""
-        self._begin = self._clock()
-        self._idle_budget_s = min(self._idle_budget_s + 2 * (self._begin - self._end), _MAX_IDLE_S)
+        self._batch_start = self._clock()
+        self._idle_budget_s = min(
+            self._idle_budget_s + 2 * (self._batch_start - self._batch_end), _MAX_IDLE_S
+        )
 
     def is_flush_due(self) -> bool:
         """Returns whether this batch ends with a flush; call it after the jobs."""
         now = self._clock()
-        self._flush_begin = now if now >= self._next_flush else None
-        return self._flush_begin is not None
+        self._flush_start = now if now >= self._next_flush else None
+        return self._flush_start is not None
 
     def end_batch(self, num_jobs: int) -> None:
         """Updates the limits; call it at the end of a batch, after its flush."""
-        self._end = self._clock()
-        seconds = self._end - self._begin
+        self._batch_end = self._clock()
+        seconds = self._batch_end - self._batch_start
         self._idle_budget_s = max(self._idle_budget_s - seconds, -_MAX_IDLE_S)
         self._seconds += seconds
         self._num_jobs += num_jobs
@@ -100,9 +102,9 @@ class Backpressure:
             max_jobs = self._flush_period / 2 / max(seconds_per_job, self._seconds_per_job)
             self.max_jobs = max(1, min(max_jobs, 2 * self.max_jobs))
             self.wake_jobs = self.max_jobs / 2
-            if self._flush_begin is not None:
+            if self._flush_start is not None:
                 self._seconds_per_job = seconds_per_job
                 self._seconds, self._num_jobs = 0.0, 0
-        if self._flush_begin is not None:
+        if self._flush_start is not None:
             # After a long flush, the next flush begins earlier, so that it ends in time.
-            self._next_flush = 2 * self._flush_begin + self._flush_period - self._end
+            self._next_flush = 2 * self._flush_start + self._flush_period - self._batch_end

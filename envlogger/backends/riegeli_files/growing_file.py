@@ -63,16 +63,16 @@ class GrowingFile:
             else stores.open_binary(path, "wb")
         )
         try:
-            self._writer = self._retry_if_full(self._begin)
+            self._writer = self._retry_if_full(self._open_writer)
         except BaseException:
             self._file.close()
             raise
-        self._end = self._writer.estimated_size()
+        self._end_offset = self._writer.estimated_size()
 
-    def _begin(self, end: int = 0) -> riegeli.RecordWriter:
+    def _open_writer(self, offset: int = 0) -> riegeli.RecordWriter:
         """Opens a writer at the end of complete records; overwrites a truncated chunk."""
-        self._file.truncate(end)
-        self._file.seek(end)
+        self._file.truncate(offset)
+        self._file.seek(offset)
         writer = riegeli.RecordWriter(self._file, owns_dest=False, options=self._options)
         if self._compression is not None:
             writer.set_compression(self._compression)
@@ -91,7 +91,7 @@ class GrowingFile:
         except OSError as e:
             self._release_reserve(e)
             self._rewrite(num_positions - len(positions))
-        if self._writer.estimated_size() != self._end:
+        if self._writer.estimated_size() != self._end_offset:
             self._drop_written()
 
     def push(self) -> None:
@@ -115,7 +115,7 @@ class GrowingFile:
         """
         if not self._is_local:
             self._file.publish()
-            self._published_end = self._end
+            self._published_end = self._end_offset
             return
         self._retry_if_full(lambda: os.fsync(self._file.fileno()))
         if os.fstat(self._file.fileno()).st_nlink == 0:
@@ -140,16 +140,16 @@ class GrowingFile:
         """
         with contextlib.suppress(Exception):  # The caller knows the failure.
             self._writer.flush(riegeli.FlushType.FROM_PROCESS)
-        self._end = self._writer.estimated_size()
+        self._end_offset = self._writer.estimated_size()
         # Custom file objects may raise other errors than OSError.
         with contextlib.suppress(Exception):
-            self._file.truncate(self._end)
+            self._file.truncate(self._end_offset)
         try:
             self._file.close()
         except Exception:
             if not self._is_local:  # The store keeps the last published state.
                 self.has_failed_upload = True
-                self._end = self._published_end
+                self._end_offset = self._published_end
         return sum(self._has_reached_file(position) for position in self.positions)
 
     def _retry_if_full(self, action: Callable[[], Any]) -> Any:
@@ -171,7 +171,7 @@ class GrowingFile:
         """
         self._drop_written(num_without_position)
         del self.positions[len(self.positions) - (len(self._unwritten) - num_without_position) :]
-        self._writer = self._begin(self._end)
+        self._writer = self._open_writer(self._end_offset)
         for record in self._unwritten:
             self._writer.write_record(record)
             self.positions.append(self._writer.last_pos)
@@ -182,7 +182,7 @@ class GrowingFile:
         Args:
           num_without_position: The number of the last unwritten records without a position.
         """
-        self._end = self._writer.estimated_size()
+        self._end_offset = self._writer.estimated_size()
         first = len(self.positions) - (len(self._unwritten) - num_without_position)
         for position in self.positions[first:]:
             # This does not wait: all chunks before the first unwritten record are in the file.
@@ -192,6 +192,6 @@ class GrowingFile:
 
     def _has_reached_file(self, position: riegeli.RecordPosition) -> bool:
         try:
-            return bool(position.numeric < self._end)
+            return bool(position.numeric < self._end_offset)
         except Exception:  # The chunk was dropped before its encoding, or the encoding failed.
             return False

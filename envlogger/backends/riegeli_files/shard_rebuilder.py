@@ -116,13 +116,13 @@ class RebuiltShard:
         self._step_index = step_index
         kind = parse_kind(record)
         if self._advance_row():
-            self._begin(int(self._rows[self._row, 1]))
+            self._begin_episode(int(self._rows[self._row, 1]))
         elif (
             self._has_gap
             or not self._in_episode
             or (step_index >= self._uncertain_from and kind.begins_episode(self._is_after_last))
         ):
-            self._begin(layout.NO_METADATA)
+            self._begin_episode(layout.NO_METADATA)
         self._add_step(position, kind)
 
     def _advance_row(self) -> bool:
@@ -135,17 +135,17 @@ class RebuiltShard:
     def _add_unindexed(self, position: int, kind: StepKind) -> None:
         # The episode index may be longer than the step index.
         is_new_row = self._has_valid_index and self._advance_row()
-        begins = kind.begins_episode(self._is_after_last)
-        begins |= self._has_gap or not self._in_episode
-        if begins or (is_new_row and not self._covers_episodes):
+        is_new_episode = kind.begins_episode(self._is_after_last)
+        is_new_episode |= self._has_gap or not self._in_episode
+        if is_new_episode or (is_new_row and not self._covers_episodes):
             metadata = layout.NO_METADATA
             if self._has_valid_index and self._row >= 0:
                 start, offset = self._rows[self._row]
                 metadata = int(offset) if start == self._step_index else metadata
-            self._begin(metadata, is_from_index=not begins)
+            self._begin_episode(metadata, is_from_index=not is_new_episode)
         self._add_step(position, kind)
 
-    def _begin(self, metadata: int, *, is_from_index: bool = False) -> None:
+    def _begin_episode(self, metadata: int, *, is_from_index: bool = False) -> None:
         self.episodes.append(ShardEpisode(len(self.positions), metadata, is_from_index))
         self._in_episode = True
 

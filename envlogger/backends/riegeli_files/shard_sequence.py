@@ -164,8 +164,8 @@ class ShardSequence:
     @property
     def is_over(self) -> bool:
         """Whether the recording accepts no more steps."""
-        ends = self.ends_on_error and self._reserve is not None and self._reserve.ends_recording
-        return ends and self.pending_error is not None
+        is_last_error = self._reserve is not None and self._reserve.ends_recording
+        return self.ends_on_error and is_last_error and self.pending_error is not None
 
     @property
     def current(self) -> ShardWriter:

@@ -233,12 +233,12 @@ class Chain:
     def _iterate_episodes(self) -> Iterator[Batch]:
         assert isinstance(self.samples, Samples)
         rank, world = find_shard()
-        ends = np.cumsum(self.samples.counts())
+        sample_ends = np.cumsum(self.samples.counts())
         for epoch in itertools.count():
             episodes = self._episodes(0 if self.limit is not None else epoch)[: self.limit]
             for episode in episodes[rank::world].tolist():
-                begin = int(ends[episode] - self.samples.counts()[episode])
-                indices = np.arange(begin, int(ends[episode]))
+                first_sample = int(sample_ends[episode] - self.samples.counts()[episode])
+                indices = np.arange(first_sample, int(sample_ends[episode]))
                 batch = self.samples.batch(indices, epoch)
                 if self.transform is not None:
                     positions = indices + epoch * len(self.samples)

@@ -208,14 +208,14 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
             values[kind, key] = [value[0] if kind == _LANGUAGE else value]
         return values
 
-    def _clip_steps(self, kind: str, key: str, offset_steps: np.ndarray, lasts: Any) -> np.ndarray:
+    def _clip_steps(self, kind: str, key: str, steps: np.ndarray, last_steps: Any) -> np.ndarray:
         """Clips steps to an episode.
 
         Raises:
           IndexError: A step lies outside the episode, and padding is not allowed.
         """
-        clipped = offset_steps.clip(0, lasts)
-        if not self.allow_padding and (clipped != offset_steps).any():
+        clipped = steps.clip(0, last_steps)
+        if not self.allow_padding and (clipped != steps).any():
             raise IndexError(f"{kind} {key}: steps beyond the episode; pass allow_padding=True")
         return clipped
 
@@ -223,15 +223,15 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         self, episodes: np.ndarray, steps: np.ndarray, deltas: Sequence[int] | None = None
     ) -> dict[tuple[str, str], Any]:
         """Returns the values by modality and key, with an axis for steps and one for offsets."""
-        lasts = np.array(self._meta.episodes["length"])[episodes][:, np.newaxis] - 1
-        begins = np.array(self._meta.episodes["dataset_from_index"])[episodes]
+        last_steps = np.array(self._meta.episodes["length"])[episodes][:, np.newaxis] - 1
+        episode_starts = np.array(self._meta.episodes["dataset_from_index"])[episodes]
         values: dict[tuple[str, str], Any] = {}
         for (kind, key), (path, elements) in self._columns.items():
             distances = self.modality_configs[kind].delta_indices if deltas is None else deltas
             offset_steps = steps[:, np.newaxis] + np.array(distances)
-            clipped = self._clip_steps(kind, key, offset_steps, lasts)
+            clipped = self._clip_steps(kind, key, offset_steps, last_steps)
             if not path:
-                rows = zip(episodes, begins + steps)
+                rows = zip(episodes, episode_starts + steps)
                 values[kind, key] = [self._text(episode, row, key) for episode, row in rows]
                 continue
             row_episodes = np.repeat(episodes, offset_steps.shape[1])

@@ -240,8 +240,8 @@ class LeRobotDatasetMetadata:
         for name, dtype in _SCALARS.items():
             self.features[name] = {"dtype": dtype, "shape": (1,), "names": None}
         lengths = self.table.steps(only_real=True).counts()
-        self._ends = np.cumsum(lengths)
-        self._begins = self._ends - lengths
+        self._episode_ends = np.cumsum(lengths)
+        self._episode_starts = self._episode_ends - lengths
 
     def _paths(self, declared: Mapping[str, Any] | None) -> dict[str, str]:
         """Returns the fields, by the names of their features."""
@@ -347,7 +347,7 @@ class LeRobotDatasetMetadata:
     @property
     def total_frames(self) -> int:
         """The number of steps with an action."""
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return int(self._episode_ends[-1]) if len(self._episode_ends) else 0
 
     @functools.cached_property
     def _tasks(self) -> tuple[dict[int, str], np.ndarray]:
@@ -402,13 +402,13 @@ class LeRobotDatasetMetadata:
     @functools.cached_property
     def episodes(self) -> _Episodes:
         """The table of episodes."""
-        begins, ends = self._begins.tolist(), self._ends.tolist()
-        tasks = [self.task_of_steps[begin:end].tolist() for begin, end in zip(begins, ends)]
+        starts, ends = self._episode_starts.tolist(), self._episode_ends.tolist()
+        tasks = [self.task_of_steps[start:end].tolist() for start, end in zip(starts, ends)]
         columns = {
-            "episode_index": list(range(len(begins))),
+            "episode_index": list(range(len(starts))),
             "tasks": [[self.task_texts[n] for n in dict.fromkeys(each)] for each in tasks],
-            "length": (self._ends - self._begins).tolist(),
-            "dataset_from_index": begins,
+            "length": (self._episode_ends - self._episode_starts).tolist(),
+            "dataset_from_index": starts,
             "dataset_to_index": ends,
         }
         return _Episodes(columns, self._row)
@@ -679,7 +679,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         """Returns the time and the indices of each step, by LeRobot column."""
         positions, steps = samples.locate(indices)
         episodes = self._episode_indices[positions]
-        index = self.meta._begins[episodes] + steps
+        index = self.meta._episode_starts[episodes] + steps
         times = columns.get(_TIMESTAMP)
         if times is None:
             times = steps / np.float32(self.meta._fps or np.nan)
@@ -722,8 +722,8 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
         if self.episodes is None:
             return None
         episodes = self._episode_indices
-        begins, ends = self.meta._begins[episodes], self.meta._ends[episodes]
-        frame_indices = [n for begin, end in zip(begins, ends) for n in range(begin, end)]
+        ranges = zip(self.meta._episode_starts[episodes], self.meta._episode_ends[episodes])
+        frame_indices = [frame for start, end in ranges for frame in range(start, end)]
         return {frame: item for item, frame in enumerate(frame_indices)}
 
 

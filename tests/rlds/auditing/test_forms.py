@@ -7,7 +7,7 @@ import vector_forms
 import rlds.sources
 from rlds.auditing import vector_meanings
 from rlds.auditing.declared import contradictions
-from rlds.auditing.forms import end_rows, forms
+from rlds.auditing.forms import find_end_conventions, forms
 
 NAMES = [*vector_forms.FORMS, *vector_forms.UNKNOWABLE]
 
@@ -90,8 +90,10 @@ def test_elements_that_are_zero_at_the_end_are_padding_and_others_are_not():
 def test_conventions_of_the_first_and_the_last_row_are_told(change, expected):
     rng = np.random.default_rng(0)
     episodes = [change(rng.normal(size=(40, 2))) for _ in range(10)]
-    assert [*end_rows(episodes)] == [f"{text} in 100% of the episodes" for text in expected]
-    assert [*end_rows(episodes[:2])] == []
+    assert [*find_end_conventions(episodes)] == [
+        f"{text} in 100% of the episodes" for text in expected
+    ]
+    assert [*find_end_conventions(episodes[:2])] == []
 
 
 @pytest.fixture

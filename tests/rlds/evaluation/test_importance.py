@@ -89,7 +89,7 @@ def test_importance_sampling_of_four_episodes_is_exact(weighted, per_decision, e
     assert slowly(data, ratios, Fraction(1, 2), (weighted, per_decision)) == expected
     assert found.weights.effective_sample_size == pytest.approx(2.995624, abs=1e-6)
     assert found.weights.largest == pytest.approx(18 / 37)
-    ends = found.ends
+    ends = found.end_counts
     assert (ends.terminal, ends.truncated, ends.unknown, ends.censored) == (2, 1, 1, 0)
 
 
@@ -279,7 +279,7 @@ def test_censored_episodes_are_refused_observed_or_dropped():
     found = importance_sampling(data, target, **options, censored="observed")
     assert found.value == pytest.approx(15681 / 5704)
     assert "1 of 4 episodes were cut" in found.warnings[-1]
-    assert (found.ends.unknown, found.ends.censored) == (1, 1)
+    assert (found.end_counts.unknown, found.end_counts.censored) == (1, 1)
     # Without weights, each step is divided by how many episodes are observed there.
     found = importance_sampling(data, target, **options, censored="observed", weighted=False)
     steps = [(1.5 * 1 + 0.5 * 4 + 0.5 * 2) / 4, (2.25 * 2 + 2.25 * 2 + 0.75 * 4) / 4, 1.125 * 8 / 3]
@@ -287,7 +287,7 @@ def test_censored_episodes_are_refused_observed_or_dropped():
     found = importance_sampling(data, target, **options, censored="drop")
     others = importance_sampling(data.select([0, 1, 2]), target, **options)
     assert found.value == others.value
-    assert (found.num_episodes, found.ends.unknown, found.ends.censored) == (3, 0, 0)
+    assert (found.num_episodes, found.end_counts.unknown, found.end_counts.censored) == (3, 0, 0)
     assert "1 of 4 episodes were cut before step 3 and left out" in found.warnings[-1]
     found = importance_sampling(
         data, target, **options, censored="drop", episode_weights=[0, 3, 1, 1]

@@ -30,7 +30,7 @@ def estimate_of(statistic, weights_of_episodes=None, **others):
         "gamma": 0.9,
         "horizon": 3,
         "statistic": statistic,
-        "ends": EndCounts(number, 0, 0),
+        "end_counts": EndCounts(number, 0, 0),
         "episode_weights": weights_of_episodes,
     }
     return Estimate(**{**given, **others})
@@ -175,7 +175,7 @@ def test_an_estimate_shows_itself():
     estimate = estimate_of(
         ratios(4),
         value=15681 / 5704,
-        ends=EndCounts(2, 1, 1, censored=1, left_out=1),
+        end_counts=EndCounts(2, 1, 1, censored=1, left_out=1),
         weights=WeightReport(2.995624, 0.486486, 0.125),
         warnings=("It means little.",),
     )

@@ -30,7 +30,7 @@ def test_fitted_q_of_four_episodes_is_exact():
     assert estimate.value == pytest.approx(float(Fraction(332, 107)), rel=1e-14)
     # The last transition of the last episode: nothing is known of what followed.
     assert q.is_used.tolist() == [True] * 7 + [False]
-    ends = estimate.ends
+    ends = estimate.end_counts
     assert (ends.terminal, ends.truncated, ends.unknown, ends.left_out) == (2, 1, 1, 1)
     states, actions = np.array([0, 0, 1]), np.array([0, 1, 1])
     np.testing.assert_allclose(q.q(states, actions), q.coefficients[[0, 1, 3]])
@@ -114,7 +114,7 @@ def test_final_observations_of_half_of_the_episodes_are_unknown():
     # What is left of the last steps are those that terminated.
     assert biased.estimate().value < MDP.value - 0.05
     is_cut = without_finals(data).is_last & (data.num_transitions == 4)[data.episodes]
-    assert right.estimate().ends.left_out == is_cut.sum()
+    assert right.estimate().end_counts.left_out == is_cut.sum()
     none = fitted_q(
         without_finals(data), MDP.target, **TABULAR, episode_weights=probabilities, time_limit=4
     )

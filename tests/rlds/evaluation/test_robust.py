@@ -35,7 +35,7 @@ def test_doubly_robust_of_four_episodes_is_exact(four):
     terms = [Fraction(-5, 8), Fraction(15, 4), Fraction(971, 256), Fraction(15, 4)]
     np.testing.assert_allclose(plain.statistic.terms, [float(term) for term in terms], rtol=1e-14)
     assert plain.value == pytest.approx(float(Fraction(2731, 1024)), rel=1e-14)
-    assert (plain.ends.left_out, plain.horizon) == (1, None)
+    assert (plain.end_counts.left_out, plain.horizon) == (1, None)
     with pytest.warns(EstimateWarning):
         weighted = doubly_robust(data, target, q, gamma=0.5)
     assert weighted.value == pytest.approx(float(Fraction(27761, 9920)), rel=1e-14)
