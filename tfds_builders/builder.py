@@ -305,9 +305,9 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         if source is None:
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
         text = self._fixed_description
-        # Counts and lineage belong to the files.
-        facts = {**source.about.metadata, **field_metadata(source)}
-        metadata = {name: it for name, it in facts.items() if name not in (CONVERSION, lineage.KEY)}
+        metadata = {**source.about.metadata, **field_metadata(source)}
+        for name in (CONVERSION, lineage.KEY):  # Counts and lineage belong to the files.
+            metadata.pop(name, None)
         return {
             "description": source.about.description or _DESCRIPTION if text is None else text,
             "homepage": source.about.homepage or None,

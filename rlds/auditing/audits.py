@@ -235,19 +235,19 @@ def _assess(
     earlier: list[Fingerprints],
 ) -> Audit:
     indices = [index for index, result in enumerate(results) if result is not None]
-    readable = [each for each in results if each is not None]
-    tasks = [each.task for each in readable]
+    readable = [result for result in results if result is not None]
+    tasks = [result.task for result in readable]
     measured = MeasuredEpisodes(
-        [each.measures for each in readable],
+        [result.measures for result in readable],
         [*fields.state_names, *fields.action_names],
         len(fields.state_names),
         usual.profile,
         tasks,
-        [each.digest for each in readable],
+        [result.digest for result in readable],
         cameras.names,
         [*earlier],
         [*map(episodes.stored_index, indices)],
-        [each.personal for each in readable],
+        [result.personal for result in readable],
     )
     earlier.append(measured.fingerprints(episodes.split))
     faults = find_faults(measured)
@@ -272,7 +272,7 @@ def _assess(
             name: _scatter(rank_within_task(values, tasks), indices, len(results))
             for name, values in scores.items()
         },
-        tasks=[None if each is None else each.task for each in results],
+        tasks=[None if result is None else result.task for result in results],
     )
 
 
@@ -292,7 +292,7 @@ def _scores(measured: MeasuredEpisodes) -> dict[str, np.ndarray]:
     if not len(measured):
         return {score.name: np.empty(0) for score in SCORES}
     scores = dict(zip((score.name for score in SCORES), measured.array("scores").T))
-    picked = [each.picked.astype(np.float64) for each in measured.measures]
+    picked = [measures.picked.astype(np.float64) for measures in measured.measures]
     return {**scores, **compare_episodes(picked, measured.num_states, measured.sketches)}
 
 
@@ -336,7 +336,7 @@ def _unused_tasks(
     if not (fields.task_columns and is_complete and None not in results):
         return {}
     declared = table_in(source.about.metadata, TASKS)
-    used = {key for each in results if each is not None for key in each.task_numbers}
+    used = {key for result in results if result is not None for key in result.task_numbers}
     unused = [text for key, text in declared.items() if key not in used]
     names = shorten([*map(repr, unused)], 3)
     text = f"{len(unused)} of {len(declared)} declared tasks have no episode: {names}"
@@ -350,7 +350,7 @@ def _unassessed(fields: NumericFields, measured: MeasuredEpisodes) -> Iterator[s
         yield "actions: no numeric field has that name"
     elif not fields.state_names:
         yield "duplicates, the meaning of actions: no value of the observation changes"
-    elif not any(it.state >= 0 for it in measured.profile.relations):
+    elif not any(relation.state >= 0 for relation in measured.profile.relations):
         yield "lags and signs: no element of the action leads to one of the state"
     if measured.profile.rate is None:
         yield "smoothness: the rows per second are unknown, or not the same in all episodes"

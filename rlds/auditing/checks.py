@@ -88,13 +88,14 @@ def find_faults(measured: MeasuredEpisodes) -> Faults:
                 by_episode[finding.episode] = finding
         if len(by_episode) > max(USUAL_SHARE * num_episodes, 2):
             share = f"{len(by_episode)} of {num_episodes} episodes"
-            texts = {it.text for it in by_episode.values()} if check.name in _ALONE else set()
-            description = texts.pop() if len(texts) == 1 else check.fault
+            texts = {finding.text for finding in by_episode.values()}
+            is_alone = check.name in _ALONE and len(texts) == 1
+            description = texts.pop() if is_alone else check.fault
             usual[check.name] = [f"{description}, in {share}: this is usual here"]
             continue  # A usual fault hides no other fault.
         hidden |= {(name, episode) for name in check.hides for episode in by_episode}
-        shown = (it for it in by_episode.values() if (check.name, it.episode) not in hidden)
-        findings += sorted(shown, key=lambda it: (-it.size, it.episode))
+        shown = [by_episode[e] for e in by_episode if (check.name, e) not in hidden]
+        findings += sorted(shown, key=lambda finding: (-finding.size, finding.episode))
     return Faults(findings, usual)
 
 
@@ -378,7 +379,7 @@ def _find_copies(check: str, splits: Sequence[Fingerprints]) -> Iterator[Episode
     reference, checked = splits[0], splits[-1]
     stop, origin = len(reference.rows), f" of {reference.split}" if len(splits) > 1 else ""
     begin = stop if len(splits) > 1 else 0
-    digests = np.concatenate([it.digests for it in splits])
+    digests = np.concatenate([split.digests for split in splits])
     first, indices = first_equal(digests), np.arange(len(digests))
     copies = indices[(digests > 0) & (first < np.minimum(indices, stop)) & (indices >= begin)]
     for index in copies.tolist():
@@ -386,8 +387,8 @@ def _find_copies(check: str, splits: Sequence[Fingerprints]) -> Iterator[Episode
         yield EpisodeFinding(index - begin, check, text)
     if not (len(reference.rows) and len(checked.rows)) or [*reference.names] != [*checked.names]:
         return
-    rows = np.concatenate([it.rows for it in splits])
-    sketches = to_deviations(np.concatenate([it.sketches for it in splits]))
+    rows = np.concatenate([split.rows for split in splits])
+    sketches = to_deviations(np.concatenate([split.sketches for split in splits]))
     distinct = np.setdiff1d(indices, copies)
     for length in np.unique(rows[distinct]) if sketches.size else ():
         alike = distinct[rows[distinct] == length]

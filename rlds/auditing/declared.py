@@ -81,11 +81,11 @@ def differences_between(datasets: Mapping[str, Episodes]) -> Iterator[str]:
 def _difference(meanings: Mapping[str, ElementMeaning]) -> str:
     first, *other_meanings = meanings.values()
     if any(other.kind not in _COMPATIBLE[first.kind] for other in other_meanings):
-        text = ", ".join(f"{it.kind} in {name}" for name, it in meanings.items())
+        text = ", ".join(f"{meaning.kind} in {name}" for name, meaning in meanings.items())
         return f"the values are {text}"
     max_log_ratio = math.log(_MAX_SCALE_RATIOS[first.kind])
     if any(abs(math.log(other.scale / first.scale)) > max_log_ratio for other in other_meanings):
-        text = ", ".join(f"{it.scale:.3g} in {name}" for name, it in meanings.items())
+        text = ", ".join(f"{meaning.scale:.3g} in {name}" for name, meaning in meanings.items())
         return f"by the values, the scale is {text}"
     return ""
 
@@ -93,7 +93,7 @@ def _difference(meanings: Mapping[str, ElementMeaning]) -> str:
 def _join_runs(field: str, texts: Iterable[tuple[int, str]]) -> Iterator[str]:
     """Joins equal texts about consecutive elements."""
     numbered = enumerate(texts)
-    for (text, _), run in itertools.groupby(numbered, lambda it: (it[1][1], it[1][0] - it[0])):
+    for (text, _), run in itertools.groupby(numbered, lambda n: (n[1][1], n[1][0] - n[0])):
         indices = [index for _, (index, _) in run]
         if text:
             yield f"{field}{element_range(indices[0], indices[-1])}: {text}"

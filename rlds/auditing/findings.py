@@ -108,7 +108,7 @@ class MeasuredEpisodes:
         self.profile, self.cameras = profile, cameras
         self.digests = digests or [0] * len(measures)
         self.earlier, self.stored_indices = earlier, stored_indices or range(len(measures))
-        self.filmed = np.flatnonzero([each.pictures is not None for each in measures])
+        self.filmed = np.flatnonzero([measure.pictures is not None for measure in measures])
         self.vectors = {"state": slice(num_states), "action": slice(num_states, None)}
         self.tasks = tasks or [None] * len(measures)
         self.personal = personal or [""] * len(measures)
@@ -120,17 +120,17 @@ class MeasuredEpisodes:
 
     def array(self, name: str) -> np.ndarray:
         """Returns a measure of all episodes, which are the first axis."""
-        return np.array([getattr(each, name) for each in self.measures], np.float64)
+        return np.array([getattr(measure, name) for measure in self.measures], np.float64)
 
     def picture_array(self, name: str) -> np.ndarray:
         """Returns a measure of the pictures of the `filmed` episodes."""
         pictures = (self.measures[episode].pictures for episode in self.filmed.tolist())
-        return np.array([getattr(each, name) for each in pictures], np.float64)
+        return np.array([getattr(picture, name) for picture in pictures], np.float64)
 
     def time_array(self, name: str) -> np.ndarray:
         """Returns a measure of the times of all episodes; NaN without times."""
-        times = (each.times for each in self.measures)
-        return np.array([np.nan if it is None else getattr(it, name) for it in times], np.float64)
+        times = [measure.times for measure in self.measures]
+        return np.array([np.nan if t is None else getattr(t, name) for t in times], np.float64)
 
     def fingerprints(self, split: str) -> Fingerprints:
         """Returns the digests and sketches of the episodes, under the name of their split."""

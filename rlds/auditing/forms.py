@@ -50,7 +50,7 @@ def forms(episodes: Sequence[np.ndarray]) -> dict[int, ElementMeaning]:
       episodes: The vector in each row of some episodes, each of shape `[rows, elements]`.
 
     >>> angles = [np.linspace(0, 9 + index, 60) for index in range(4)]
-    >>> vectors = [np.stack([np.cos(it), np.sin(it), it % 6.2832, 0 * it], 1) for it in angles]
+    >>> vectors = [np.stack([np.cos(x), np.sin(x), x % 6.2832, 0 * x], 1) for x in angles]
     >>> for index, meaning in forms(vectors).items():
     ...     print(index, meaning.kind, meaning.why)
     0 sine and cosine of one angle, unit norm within 1e-06
@@ -78,13 +78,15 @@ def find_end_conventions(episodes: Sequence[np.ndarray]) -> Iterator[str]:
     Args:
       episodes: The actions of some episodes, each of shape `[rows, elements]`.
     """
-    episodes = [each for each in episodes if len(each) > 2 and each.shape[1]]
+    episodes = [actions for actions in episodes if len(actions) > 2 and actions.shape[1]]
     if len(episodes) < MIN_EPISODES:
         return
     masks_by_convention = {
-        "zero": [(each == 0).all(1) for each in episodes],
-        "not finite": [~np.isfinite(each).all(1) for each in episodes],
-        "the row before": [np.r_[False, (each[1:] == each[:-1]).all(1)] for each in episodes],
+        "zero": [(actions == 0).all(1) for actions in episodes],
+        "not finite": [~np.isfinite(actions).all(1) for actions in episodes],
+        "the row before": [
+            np.r_[False, (actions[1:] == actions[:-1]).all(1)] for actions in episodes
+        ],
     }
     for (convention, masks), (row, position) in itertools.product(
         masks_by_convention.items(), [(0, "first"), (-1, "last")]
@@ -106,7 +108,7 @@ def _find_padding(rows: np.ndarray) -> Mapping[int, ElementMeaning]:
 def _find_angles(episodes: Sequence[np.ndarray], rows: np.ndarray) -> Mapping[int, ElementMeaning]:
     """Returns the elements whose only jumps are wraps of a full turn."""
     with np.errstate(invalid="ignore"):
-        steps = np.abs(np.concatenate([np.diff(each, axis=0) for each in episodes]))
+        steps = np.abs(np.concatenate([np.diff(actions, axis=0) for actions in episodes]))
     angles = {}
     for unit, turn in TURNS.items():
         wraps, smooth = steps > turn * (1 - _WRAP_ERROR), steps < turn * _MAX_STEP
@@ -167,8 +169,8 @@ def _find_units(rows: np.ndarray, used: set[int]) -> Iterator[tuple[Kind, tuple[
         _PAIR: ("sine and cosine", "of one angle"),
     }
     for block in blocks:
-        rivals = (it for it in blocks if it != block and {*it.indices} & {*block.indices})
-        if min((it.error for it in rivals), default=1.0) < _RIVAL_ERROR * block.error + 1e-9:
+        rivals = (b for b in blocks if b != block and {*b.indices} & {*block.indices})
+        if min((rival.error for rival in rivals), default=1.0) < _RIVAL_ERROR * block.error + 1e-9:
             continue
         if _may_be_quaternion(block.indices, zeros):
             continue

@@ -123,16 +123,17 @@ def vote_on_meanings(episodes: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[
       episodes: The actions and the states of some episodes.
     """
     pooled = meanings(episodes)
-    if len(episodes) < MIN_EPISODES * _NUM_VOTES or all(it.kind != "unknown" for it in pooled):
+    kinds = {meaning.kind for meaning in pooled}
+    if len(episodes) < MIN_EPISODES * _NUM_VOTES or "unknown" not in kinds:
         return pooled
     subsets = [meanings(episodes[first::_NUM_VOTES]) for first in range(_NUM_VOTES)]
     for element, meaning in enumerate(pooled):
         if meaning.kind == "unknown":
             votes = [subset[element] for subset in subsets if subset[element].state >= 0]
-            tally = collections.Counter((it.kind, it.state, it.lag) for it in votes)
-            for key, num_votes in tally.most_common(1):
+            keys = [(vote.kind, vote.state, vote.lag) for vote in votes]
+            for key, num_votes in collections.Counter(keys).most_common(1):
                 if 2 * num_votes > _NUM_VOTES:
-                    pooled[element] = next(it for it in votes if (it.kind, it.state, it.lag) == key)
+                    pooled[element] = votes[keys.index(key)]
     return pooled
 
 

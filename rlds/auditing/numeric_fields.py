@@ -101,7 +101,7 @@ class NumericFields:
     ) -> None:
         self._source: Source = with_random_access(episodes.source)
         steps = dict(leaves_at(as_fields(self._source.fields.steps), None))
-        fields = {path: it for path, it in steps.items() if _is_vector(it)}
+        fields = {path: field for path, field in steps.items() if _is_vector(field)}
         self.actions = [path for path in fields if root_of(path) == rlds.ACTION]
         self._states = [path for path in fields if _is_state(path)]
         names = self.names = {path: _names(path, fields[path]) for path in fields}
@@ -113,13 +113,13 @@ class NumericFields:
         ]
         all_names = [name for path in self._states for name in names[path]]
         self.num_elements = sum(len(names[path]) for path in (*self.actions, *self._states))
-        self.units = {n: it.unit for p, it in fields.items() if it.unit for n in names[p]}
+        self.units = {n: field.unit for p, field in fields.items() if field.unit for n in names[p]}
         self.kinds = {n: fields[p].kind for p in self.actions if fields[p].kind for n in names[p]}
         self._add_declared(episodes)
         self._instruction = _instruction_of(self._source)
         episode_fields = leaves_at(as_fields(self._source.fields.episode), None)
         self._text_paths = [path for path, field in episode_fields if _is_text(field)]
-        self._text_paths += [f"{rlds.STEPS}/{path}" for path, it in steps.items() if _is_text(it)]
+        self._text_paths += [f"{rlds.STEPS}/{path}" for path in steps if _is_text(steps[path])]
         self.task_columns = [path for path, field in steps.items() if _has_tasks(field)]
         self._assessed_states = np.arange(len(all_names))
         timestamps = (index for index, name in enumerate(all_names) if _TIMESTAMP.fullmatch(name))
@@ -136,8 +136,8 @@ class NumericFields:
         self._assessed_states = changing[evenly(len(changing), _MAX_STATES)]
         self.state_names = [all_names[index] for index in self._assessed_states]
         self.sample = [
-            dataclasses.replace(each, states=each.states[:, self._assessed_states])
-            for each in self.sample
+            dataclasses.replace(episode, states=episode.states[:, self._assessed_states])
+            for episode in self.sample
         ]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -163,11 +163,11 @@ class NumericFields:
             for path, picked in zip(self.actions, self.action_indices)
         ]
         states = [_matrix(steps[path]) for path in self._states]
-        length = min((len(each) for each in (*actions, *states)), default=0)
+        length = min((len(column) for column in (*actions, *states)), default=0)
         if episode.final_observation_known and length:
             length -= 1  # The last row has no action.
         arrays = [
-            np.concatenate([np.empty((length, 0)), *(each[:length] for each in columns)], axis=1)
+            np.concatenate([np.empty((length, 0)), *(rows[:length] for rows in columns)], axis=1)
             for columns in (actions, states)
         ]
         content = arrays[0].tobytes() + arrays[1].tobytes() if len(self._assessed_states) else b""
@@ -189,7 +189,7 @@ class NumericFields:
         meanings, begin = {}, 0
         for path in self._states:
             end = begin + len(self.names[path])
-            if by_index := forms([each.states[:, begin:end] for each in self.sample]):
+            if by_index := forms([episode.states[:, begin:end] for episode in self.sample]):
                 meanings[path] = by_index
             begin = end
         return meanings
@@ -247,7 +247,7 @@ def _has_tasks(field: object) -> bool:
 def _distinct_texts(value: Any) -> list[str]:
     """Returns the distinct texts of a field in the order of steps, with invalid UTF-8 replaced."""
     values = value.tolist() if isinstance(value, np.ndarray) and value.ndim else [value]
-    return list(dict.fromkeys(as_text(each, "replace") for each in values))
+    return list(dict.fromkeys(as_text(text, "replace") for text in values))
 
 
 def _personal_data(texts: Mapping[str, Sequence[str]]) -> str:
@@ -279,9 +279,9 @@ def _matrix(column: np.ndarray) -> np.ndarray:
 def _find_moving(sample: Sequence[EpisodeValues], width: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns masks of state elements that change in some episode, and of clocks (even growth)."""
     moving, clocks = np.zeros(width, bool), np.ones(width, bool)
-    for each in sample:
+    for episode in sample:
         # An element that is never finite counts as constant.
-        steps = np.diff(np.nan_to_num(each.states, posinf=0.0, neginf=0.0), axis=0)
+        steps = np.diff(np.nan_to_num(episode.states, posinf=0.0, neginf=0.0), axis=0)
         if not len(steps):
             continue
         moving |= (np.abs(steps) > 0).any(0)

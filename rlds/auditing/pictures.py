@@ -75,7 +75,7 @@ class CameraSample:
             self.why_not.append(f"the video of cameras: {error}")
         steps = dict(leaves_at(as_fields(self._images.fields.steps), None))
         cameras = {**cameras_of(steps), **(self._video.cameras if self._video else {})}
-        self._fields = {path: it for path, it in cameras.items() if it.column_dtype == np.uint8}
+        self._fields = {p: field for p, field in cameras.items() if field.column_dtype == np.uint8}
         if len(self._fields) < len(cameras):
             self.why_not.append(f"depths: {', '.join(sorted({*cameras} - {*self._fields}))}")
         if len(self._fields) > _MAX_CAMERAS:
@@ -99,8 +99,8 @@ class CameraSample:
         except (SourceError, tfds_files.TfdsFilesError):  # Validation reports damage.
             return None
         positions = np.searchsorted(rows, [first, first + _PAIR_STRIDE])
-        by_camera = (_measure(each, positions) for each in frames)
-        changes, *other_measures = (np.stack(each) for each in zip(*by_camera))
+        by_camera = (_measure(camera_frames, positions) for camera_frames in frames)
+        changes, *other_measures = (np.stack(arrays) for arrays in zip(*by_camera))
         return Pictures(first, np.where(moves[first], changes, np.nan), *other_measures)
 
     def _frames(self, split: str, index: int, camera: str, rows: Sequence[int]) -> list[np.ndarray]:

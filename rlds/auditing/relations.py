@@ -73,7 +73,7 @@ class Trajectories:
                     num_actions = actions.shape[1]
                     pieces.append((sound[:, :num_actions], sound[:, num_actions:]))
         if not pieces:
-            num_actions, num_states = (each.shape[1] for each in episodes[0])
+            num_actions, num_states = (array.shape[1] for array in episodes[0])
             return cls(np.empty((0, num_actions)), np.empty((0, num_states)), np.empty(0, np.int64))
         turns = find_full_turns([states for _, states in pieces])
         pieces = [(actions, unwrap_angles(states, turns)) for actions, states in pieces]
@@ -148,7 +148,7 @@ def _levels_at(trajectories: Trajectories, lag: int) -> tuple[np.ndarray, ...]:
     actions, states = trajectories.actions[rows], trajectories.states[rows + lag]
     squared, slope = regress(states, actions)
     episodes = trajectories.episodes_of(rows)
-    residuals = (_subtract_means(each, episodes) for each in (states, actions))
+    residuals = (_subtract_means(array, episodes) for array in (states, actions))
     within, slope_within = regress(*residuals)
     with np.errstate(divide="ignore", invalid="ignore"):
         is_same = (slope > 0) & (np.abs(slope_within / slope - 1) < 0.15)

@@ -74,7 +74,8 @@ def find_turns(trajectories: Trajectories, blocks: Sequence[int]) -> Iterator[Tu
         if not candidates:
             continue
         best = max(candidates, key=_mean)
-        rivals = [it for it in candidates if (it.order, it.frame) != (best.order, best.frame)]
+        convention = best.order, best.frame
+        rivals = [turns for turns in candidates if (turns.order, turns.frame) != convention]
         lead = _mean(best) - max(map(_mean, rivals), default=0)
         if sum(share >= _EXPLAINED for share in best.explained) >= _MIN_AXES and lead >= _LEAD:
             yield best

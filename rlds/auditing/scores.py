@@ -129,7 +129,7 @@ def _spectral_arc_length(speed: np.ndarray, rate: float) -> float:
     spectrum = np.abs(np.fft.rfft(speed, size))
     spectrum /= spectrum.max()
     frequencies = np.fft.rfftfreq(size, 1 / rate)
-    spectrum, frequencies = (each[frequencies <= _MAX_HERTZ] for each in (spectrum, frequencies))
+    spectrum, frequencies = (array[frequencies <= _MAX_HERTZ] for array in (spectrum, frequencies))
     last = int(np.flatnonzero(spectrum >= _MIN_AMPLITUDE)[-1])
     if last == 0:
         return float("nan")
@@ -147,10 +147,10 @@ def compare_episodes(
       num_states: The number of elements of the state.
       sketches: The values of each episode at some moments, in deviations of each element.
     """
-    episode = np.repeat(np.arange(len(episode_rows)), [len(each) for each in episode_rows])
+    episode = np.repeat(np.arange(len(episode_rows)), [len(rows) for rows in episode_rows])
     scores = {"novelty": _novelty(sketches)}
     states, actions = (
-        _normalize([each[:, columns] for each in episode_rows if len(each)])
+        _normalize([rows[:, columns] for rows in episode_rows if len(rows)])
         for columns in (slice(num_states), slice(num_states, None))
     )
     if not (states.shape[1] and actions.shape[1]) or len(episode) < _MIN_BATCH:
@@ -179,8 +179,8 @@ def _normalize(episode_columns: Sequence[np.ndarray]) -> np.ndarray:
         return np.empty((0, 0))
     columns = np.concatenate(episode_columns)
     low, high = np.quantile(columns, _ROW_QUANTILES, axis=0)
-    usual_low = np.quantile([each.min(0) for each in episode_columns], _LIMITS[0], axis=0)
-    usual_high = np.quantile([each.max(0) for each in episode_columns], _LIMITS[1], axis=0)
+    usual_low = np.quantile([rows.min(0) for rows in episode_columns], _LIMITS[0], axis=0)
+    usual_high = np.quantile([rows.max(0) for rows in episode_columns], _LIMITS[1], axis=0)
     clipped = np.clip(columns, np.maximum(low, usual_low), np.minimum(high, usual_high))
     spread = clipped.std(0)
     is_varying = spread > 0
@@ -223,7 +223,7 @@ def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     information = np.zeros(num_rows)
     for neighbours in _NEIGHBOURS:
         radius = joint[:, neighbours - 1, None]
-        num_near = [(each < radius).sum(1) for each in (states, actions)]
+        num_near = [(distances < radius).sum(1) for distances in (states, actions)]
         information += psi[neighbours] + psi[num_rows] - psi[num_near[0] + 1] - psi[num_near[1] + 1]
     return information / len(_NEIGHBOURS)
 

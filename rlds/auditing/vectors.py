@@ -66,16 +66,16 @@ class VectorMeaning:
         (first, meaning), (last, _) = run[0], run[-1]
         elements = f"{self.field}{element_range(first, last)}"
         if meaning.state < 0:
-            count = len({each.block for _, each in run})
+            count = len({element.block for _, element in run})
             kind = meaning.kind if count == 1 else f"{count} times {meaning.kind}"
             return f"{elements}: {kind}{f', {meaning.why}' if meaning.why else ''}"
-        states = [self.states[each.state] for _, each in run]
+        states = [self.states[element.state] for _, element in run]
         state = states[0] if len(run) == 1 else f"{states[0]} to {states[-1]}"
         moment = f" at t{meaning.lag:+d}" if meaning.lag else " at t"
-        scales = [each.scale for _, each in run]
-        low = min(each.interval[0] for _, each in run)
-        high = max(each.interval[1] for _, each in run)
-        explained = min(each.explained for _, each in run)
+        scales = [element.scale for _, element in run]
+        low = min(element.interval[0] for _, element in run)
+        high = max(element.interval[1] for _, element in run)
+        explained = min(element.explained for _, element in run)
         scale = float(np.median(scales))
         evidence = f"R² {explained:.3f}"
         if meaning.kind == "gripper":
@@ -147,11 +147,12 @@ def learn_usual_values(fields: NumericFields) -> UsualValues:
     names = [*fields.state_names, *fields.action_names]
     faultless, relations = sample, list[ElementMeaning]()
     for attempt in range(_ATTEMPTS):
+        pairs = [(episode.actions, episode.states) for episode in faultless]
         if attempt:
-            relations = vote_on_meanings([(each.actions, each.states) for each in faultless])
-        profile = learn_profile([(each.actions, each.states) for each in faultless], relations)
+            relations = vote_on_meanings(pairs)
+        profile = learn_profile(pairs, relations)
         measured = MeasuredEpisodes(
-            [measure(each.actions, each.states, profile) for each in sample],
+            [measure(episode.actions, episode.states, profile) for episode in sample],
             names,
             len(fields.state_names),
             profile,
@@ -159,7 +160,7 @@ def learn_usual_values(fields: NumericFields) -> UsualValues:
         faulty = {finding.episode for finding in find_faults(measured).findings}
         previous = faultless
         if len(faulty) <= _MAX_FAULTY * len(sample):
-            faultless = [each for index, each in enumerate(sample) if index not in faulty]
+            faultless = [episode for index, episode in enumerate(sample) if index not in faulty]
         if attempt and [*map(id, faultless)] == [*map(id, previous)]:
             break  # A further attempt has the same result.
     return UsualValues([*_of_actions(fields, relations), *_of_observations(fields)], profile)
@@ -171,11 +172,11 @@ def _of_actions(
     begin = 0
     for path, indices in zip(fields.actions, fields.action_indices):
         end = begin + len(indices)
-        rows = [each.actions[:, begin:end] for each in fields.sample]
+        rows = [episode.actions[:, begin:end] for episode in fields.sample]
         by_form = forms(rows) if len(indices) == len(fields.names[path]) else {}
         elements = [
-            by_form.get(index, it) if it.kind == "unknown" else it
-            for index, it in enumerate(relations[begin:end])
+            by_form.get(index, meaning) if meaning.kind == "unknown" else meaning
+            for index, meaning in enumerate(relations[begin:end])
         ]
         names = fields.action_names[begin:end]
         yield _vector_meaning(fields, path, elements, indices, names, [*find_end_conventions(rows)])

@@ -231,13 +231,13 @@ def draft_export(
     final_path = final_path or path
     writer.check(final_path)
     placements = tuple(writer.placements())
-    losses = [str(it) for it in placements if it.how in ("changed", "lost")]
+    losses = [str(placement) for placement in placements if placement.how in ("changed", "lost")]
     if losses and not allow_loss:
         raise ValueError(
             f"{format} cannot hold these fields unchanged: {'; '.join(losses)}. Pass "
             "allow_loss=True (--allow-loss on the command line) to write them anyway"
         )
-    uncompared_fields = {it.field for it in placements if it.how in _INEXACT_PLACEMENTS}
+    uncompared_fields = {p.field for p in placements if p.how in _INEXACT_PLACEMENTS}
     uncompared_fields |= {*writer.unchecked}
     is_checked = verify and writer.is_exact
     # With skip_damaged, computing the digests detects damaged episodes.
@@ -294,7 +294,7 @@ def draft_export(
             counts = _count_written(read_back, notes)
         else:
             counts = len(notes.written), None
-        renumbers = any(it.how == "renumbered" for it in placements)
+        renumbers = any(placement.how == "renumbered" for placement in placements)
         pairs = enumerate(notes.written)
         indices_to_label = (pair for pair in pairs if renumbers or pair[1] not in notes.copied)
         copy_labels(writer.episodes, indices_to_label, read_back, draft, final_path)

@@ -100,7 +100,7 @@ class WrittenPart:
 
     def write(self, path: Path) -> None:
         """Writes the record, which marks the part as complete."""
-        episodes = [[it.index, it.digest, *dataclasses.astuple(it.origin)] for it in self.episodes]
+        episodes = [[e.index, e.digest, *dataclasses.astuple(e.origin)] for e in self.episodes]
         errors = [
             [index, *(getattr(error, name) for name in _ERROR_FIELDS)]
             for index, error in self.left_out.items()
@@ -118,7 +118,8 @@ def read_part(path: Path) -> WrittenPart | None:
         PartEpisode(index, digest, Origin(file, begin, end))
         for index, digest, file, begin, end in record["episodes"]
     ]
-    errors = {i: SourceError(**dict(zip(_ERROR_FIELDS, it))) for i, *it in record["left_out"]}
+    left_out = record["left_out"]
+    errors = {index: SourceError(**dict(zip(_ERROR_FIELDS, it))) for index, *it in left_out}
     return WrittenPart(episodes, errors)
 
 
@@ -170,7 +171,7 @@ def stream_parts(episodes: Episodes) -> list[StreamPart]:
 
 def _step_bytes(episodes: Episodes) -> int:
     fields = [field for _, field in leaves_at(episodes.spec, None) if isinstance(field, Field)]
-    return sum(math.prod(n or 1 for n in it.shape) * it.column_dtype.itemsize for it in fields)
+    return sum(math.prod(n or 1 for n in f.shape) * f.column_dtype.itemsize for f in fields)
 
 
 def fingerprint(*values: Any) -> str:
@@ -200,7 +201,8 @@ def _as_comparable(value: Any) -> Any:
         return value
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, View):
-        state = {name: it for name, it in vars(value).items() if not _is_cached(value, name)}
+        names = [name for name in vars(value) if not _is_cached(value, name)]
+        state = {name: getattr(value, name) for name in names}
         return [kind, _as_comparable(state)]
     if isinstance(value, AnySource):
         if not (files := input_keys(value)):
@@ -214,11 +216,11 @@ def _as_comparable(value: Any) -> Any:
             return [str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
         return [kind, _as_comparable(array.tolist())]
     if isinstance(value, Mapping):
-        return [[_as_comparable(name), _as_comparable(each)] for name, each in value.items()]
+        return [[_as_comparable(name), _as_comparable(item)] for name, item in value.items()]
     if isinstance(value, Sequence):
-        return [_as_comparable(each) for each in value]
+        return [_as_comparable(item) for item in value]
     if isinstance(value, Collection):  # Sets have no order.
-        return sorted(json.dumps(_as_comparable(each), sort_keys=True) for each in value)
+        return sorted(json.dumps(_as_comparable(item), sort_keys=True) for item in value)
     if isinstance(value, np.dtype | type):
         return str(value)
     if dataclasses.is_dataclass(value):

@@ -171,7 +171,7 @@ class Staging:
     def count(self, indices: Sequence[int]) -> int | None:
         """Returns the number of episodes of some parts; None if unknown before reading."""
         parts = [self.parts[index] for index in indices]
-        return None if any(isinstance(it, StreamPart) for it in parts) else sum(map(len, parts))
+        return None if any(isinstance(part, StreamPart) for part in parts) else sum(map(len, parts))
 
     def num_written(self, indices: Sequence[int]) -> int:
         """Returns the number of episodes in the records of written parts."""

@@ -72,7 +72,7 @@ class ActionsView(Change):
         stored = fields.get(_REMAINDER, new_field)
         if (stored.dtype, stored.shape) != (new_field.dtype, new_field.shape):
             raise ValueError("action-as: the steps have another field `action_rest`; rename it")
-        new_fields = {path: it for path, it in fields.items() if path != _REMAINDER}
+        new_fields = {path: field for path, field in fields.items() if path != _REMAINDER}
         new_fields[_ACTION] = dataclasses.replace(field, kind=kind)
         self.changed_paths = {_ACTION} if self._has_remainder else {_ACTION, _REMAINDER}
         self.options = {"action_as": kind}
@@ -113,7 +113,7 @@ class ActionsView(Change):
             states[-1:] = 0
         stored_remainder = values.get(_REMAINDER) if self._has_remainder else None
         total, remainder = _sum_with_remainder(action, self._sign * states, stored_remainder)
-        values = {path: it for path, it in values.items() if path != _REMAINDER} | {_ACTION: total}
+        values = {path: values[path] for path in values if path != _REMAINDER} | {_ACTION: total}
         return values if self._has_remainder else {**values, _REMAINDER: remainder}
 
 

@@ -192,7 +192,7 @@ class MeaningView(Change):
         if names and (*field.shape, None)[-2:][0] != len(names):
             raise ValueError(f"set_meaning: {path}: {len(names)} names, but it is {field}")
         unknown = Field(field.dtype)
-        declared = {name: it or getattr(unknown, name) for name, it in meaning.items()}
+        declared = {name: value or getattr(unknown, name) for name, value in meaning.items()}
         declared |= {"names": names} if names else {}
         super().__init__(base, {**fields, path: dataclasses.replace(field, **declared)})
 
@@ -224,7 +224,7 @@ class FillView(Change):
         fields = fields_of(base)
         settable = {**_EPISODE_ATTRIBUTES, **fields}
         if path == INSTRUCTION and path not in settable:
-            texts = (name for name, it in settable.items() if isinstance(it, Field) and it.is_text)
+            texts = (n for n, f in settable.items() if isinstance(f, Field) and f.is_text)
             path = next(filter(is_instruction, texts), path)
         self._path = path_in(settable, path, aliases)
         if self._path not in settable:

@@ -279,14 +279,15 @@ class Draft:
                 path = resolve_alias(new, self.aliases)
                 source = RenameView(source, old, path, episodes.source.about.aliases)
             sources[name] = source
-        renamed = {n: Episodes(sources[n], it.split) for n, it in datasets.items()}
+        renamed = {n: Episodes(sources[n], dataset.split) for n, dataset in datasets.items()}
         self.notes += [f"warning: {difference}" for difference in differences_between(renamed)]
         fills = {resolve_alias(name, self.aliases): value for name, value in fills.items()}
         unified = unify(sources, fills, drops_missing=drops_missing, policy=metadata)
         dataset_metadata = [episodes.metadata for episodes in datasets.values()]
         common = fields_of(unified[0]).items()
-        tables = {p: it.table for p, it in common if isinstance(it, Field) and it.table}
-        columns = [{p: tables[p] for p in tables if p in fields_of(it)} for it in sources.values()]
+        tables = {p: field.table for p, field in common if isinstance(field, Field) and field.table}
+        all_fields = map(fields_of, sources.values())
+        columns = [{p: tables[p] for p in tables if p in fields} for fields in all_fields]
         self.metadata, indices = join_tables(self.metadata, dataset_metadata, columns)
         prefixes = _prefixes(datasets)
         self.notes += [
@@ -340,7 +341,8 @@ class Draft:
         return self._view({str(n): np.flatnonzero(self.is_kept & (self.split == n)) for n in names})
 
     def _joined_datasets(self, about: About | None = None) -> JoinedSource:
-        changed, prefixes = zip(*((it.changed, it.prefix) for it in self.datasets.values()))
+        datasets = self.datasets.values()
+        changed, prefixes = zip(*((dataset.changed, dataset.prefix) for dataset in datasets))
         return JoinedSource(changed, prefixes, about)
 
     def _view(self, splits: Mapping[str, np.ndarray]) -> SelectedSource:
@@ -406,7 +408,7 @@ def _combined_attributes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     """Returns the joined descriptions and citations of datasets; not their licenses."""
     sources = [episodes.source for episodes in datasets.values()]
     return {
-        name: "\n".join(dict.fromkeys(filter(None, (getattr(it.about, name) for it in sources))))
+        name: "\n".join(dict.fromkeys(filter(None, (getattr(s.about, name) for s in sources))))
         for name in FACTS
         if name != "license"
     }

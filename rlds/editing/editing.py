@@ -101,7 +101,7 @@ class Edit:
         datasets = {name: dataset.episodes for name, dataset in draft.datasets.items()}
         digests = {}
         if draft.has_queried_tables:
-            digests = {n: lineage.digest_of_episodes(it) for n, it in datasets.items()}
+            digests = {n: lineage.digest_of_episodes(dataset) for n, dataset in datasets.items()}
         license = draft.facts.get("license", self.source.about.license)
         self.lineage = lineage.new_lineage(
             self._recipe,
@@ -180,7 +180,7 @@ class Edit:
         if len(self.num_episodes) > 1:
             lines += [f"  {name}: {count}" for name, count in self.num_episodes.items()]
         lines.append(f"{self.num_copied} are copied unchanged, {num_kept - self.num_copied} change")
-        lines += [str(each) for each in self.placements if each.how != "exact" or each.why]
+        lines += [str(p) for p in self.placements if p.how != "exact" or p.why]
         return "\n".join([*lines, *self.notes])
 
 
@@ -329,7 +329,7 @@ def _edit_in_place(
         with write(draft, list(plan.view.splits), final_path=final_path) as written:
             pass
         if target.is_dir():
-            inputs = {os.path.abspath(it) for it in (*plan.source.inputs(), *plan.stale_files)}
+            inputs = {os.path.abspath(file) for file in (*plan.source.inputs(), *plan.stale_files)}
             _copy_foreign_files(target, draft, inputs)
     return dataclasses.replace(written, path=os.fspath(target))
 

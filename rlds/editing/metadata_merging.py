@@ -57,7 +57,7 @@ def merge_metadata(
     comparable = rules.comparable(datasets)
     for path, values in comparable.items():
         diff, kept = rules.difference(path, values, comparable), values
-        first_values = [each for each in values if each[0] == first]
+        first_values = [value for value in values if value[0] == first]
         if diff and policy == "episodes":
             kept = []
             for name, keys, value in values:
@@ -94,10 +94,10 @@ class _Rules:
 
     def __init__(self) -> None:
         registry = formats().values()
-        counted = [name for it in registry for name in it.counted]
+        counted = [name for format_ in registry for name in format_.counted]
         self.is_counted = _matcher([*_REGENERATED, *counted])
-        self.is_provenance = _matcher([name for it in registry for name in it.provenance])
-        self._by_file = {tuple(name.split("/")) for it in registry for name in it.by_file}
+        self.is_provenance = _matcher([name for format_ in registry for name in format_.provenance])
+        self._by_file = {tuple(name.split("/")) for format_ in registry for name in format_.by_file}
 
     def comparable(self, datasets: Mapping[str, Mapping[str, Any]]) -> Paths[list[_Value]]:
         """Returns the values that must be equal, by their path in the metadata.

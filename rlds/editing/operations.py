@@ -207,7 +207,7 @@ class SetMeaning(Operation):
     @override
     def apply(self, draft: Draft) -> None:
         arguments = {"kind": self.kind, "unit": self.unit, "names": self.names}
-        meaning = {name: it for name, it in arguments.items() if it is not None}
+        meaning = {name: value for name, value in arguments.items() if value is not None}
         if not meaning or isinstance(self.names, str):
             raise ValueError("set_meaning: expected a kind, a unit or names (a list)")
         draft.change(MeaningView, self.field, meaning, draft.aliases)
@@ -358,7 +358,7 @@ class Split(Operation):
         if wrong := [share for share in shares if isinstance(share, str)]:
             raise ValueError(f"split: got {wrong[0]!r} and fractions; use two split operations")
         default = max(1 - sum(map(float, shares)), 0)
-        fractions = np.array([default if it is None else it for it in self.parts.values()])
+        fractions = np.array([default if f is None else f for f in self.parts.values()])
         if (fractions < 0).any() or not np.isclose(fractions.sum(), 1):
             raise ValueError(
                 f"split: the fractions {dict(self.parts)} do not add up to 1: name one more split, "

@@ -547,7 +547,7 @@ def _as_step_columns(episode: Any, index: int) -> Mapping[str, Any]:
         # A tf.data.Dataset is faster in batches of steps.
         steps, join = steps.batch(_STEPS_PER_BATCH).as_numpy_iterator(), np.concatenate
     dicts: list[Any] = list(steps) if isinstance(steps, Iterable) else [steps]
-    if not all(isinstance(each, Mapping) for each in dicts):
+    if not all(isinstance(item, Mapping) for item in dicts):
         kind = type(episode if steps is None else steps).__name__
         raise TypeError(
             f"collect: episode {index} must be a dict whose 'steps' are a dict of columns, or "
@@ -555,8 +555,8 @@ def _as_step_columns(episode: Any, index: int) -> Mapping[str, Any]:
         )
     if not dicts:
         raise ValueError(f"collect: episode {index} has no steps")
-    leaves = [dict(leaves_at(each, None)) for each in dicts]
-    return nest({path: join([each[path] for each in leaves]) for path in leaves[0]})
+    leaves = [dict(leaves_at(item, None)) for item in dicts]
+    return nest({path: join([columns[path] for columns in leaves]) for path in leaves[0]})
 
 
 def _row_location(row: int, lengths: np.ndarray) -> str:

@@ -162,7 +162,7 @@ def _paired_values(truth: Values, estimates: Values) -> tuple[list[str], np.ndar
 
 def _as_array(values: Iterable[Estimate | float]) -> np.ndarray:
     return np.array(
-        [each.value if isinstance(each, Estimate) else each for each in values], np.float64
+        [value.value if isinstance(value, Estimate) else value for value in values], np.float64
     )
 
 

@@ -132,8 +132,8 @@ def doubly_robust(
     if not weighted and not np.isfinite(estimate.value):
         warnings.append("A weight is too large for a float: use weighted=True.")
     counts = data.count_ends(left_out=int((~has_successor).sum()))
-    changes = {"end_counts": counts, "weights": report, "warnings": tuple(warnings)}
-    estimate = dataclasses.replace(estimate, **changes)
+    estimate = dataclasses.replace(estimate, end_counts=counts, weights=report)
+    estimate = dataclasses.replace(estimate, warnings=tuple(warnings))
     if steps.is_terminal.all():  # Truncated episodes rely on the Q-function after their ends.
         return estimate
     if _is_fitted_to(q, data, estimate):

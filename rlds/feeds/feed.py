@@ -388,8 +388,8 @@ class Feed:
         return {
             "batch_size": self.batch_size,
             "size": sum(order.size for order in self._orders),
-            "data": hash_of(*(each.table.fingerprint() for each in self._datasets))[:8],
-            "samples": hash_of(*(each.describe() for each in self._datasets))[:8],
+            "data": hash_of(*(samples.table.fingerprint() for samples in self._datasets))[:8],
+            "samples": hash_of(*(samples.describe() for samples in self._datasets))[:8],
             "order": hash_of(self.seed, shuffles, self.epochs, self.remainder, mixture)[:8],
         }
 

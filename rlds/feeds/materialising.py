@@ -182,14 +182,14 @@ class Materialised(ChangedImages):
     def fields(self) -> Fields:
         fields = super().fields
         steps = leaves_at(fields.steps, None)
-        return fields.replace(steps=nest({path: it for path, it in steps if path in self._paths}))
+        return fields.replace(steps=nest({p: field for p, field in steps if p in self._paths}))
 
     @override
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         kept_paths = {f"{rlds.STEPS}/{path}" for path in (*self._paths, *rlds.STEP_FLAGS)}
-        values = {p: it for p, it in values.items() if p in kept_paths or root_of(p) != rlds.STEPS}
+        values = {p: values[p] for p in values if p in kept_paths or root_of(p) != rlds.STEPS}
         return super().make(values, rows, fields)
 
     @override

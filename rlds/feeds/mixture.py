@@ -92,7 +92,8 @@ class Mixture:
         self._last_block: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
 
     def __repr__(self) -> str:
-        shares = [f"{n / _BLOCK_SIZE:.3%} {each!r}" for n, each in zip(self.counts, self.datasets)]
+        counts = zip(self.counts, self.datasets)
+        shares = [f"{count / _BLOCK_SIZE:.3%} {dataset!r}" for count, dataset in counts]
         return f"Mixture({'; '.join(shares)})"
 
     @property
@@ -180,7 +181,7 @@ def _warn_of_differences(datasets: Sequence[Samples]) -> None:
     for path in datasets[0].spec:
         fields = [samples.table.fields.get(path) for samples in datasets]
         meanings = [field.meaning if isinstance(field, Field) else {} for field in fields]
-        differing = [f for f in MEANING if len({each[f] for each in meanings if f in each}) > 1]
+        differing = [f for f in MEANING if len({m[f] for m in meanings if f in m}) > 1]
         texts: dict[int, str] = {}
         for samples, meaning in zip(datasets, meanings):
             if name := meaning.get("table", ""):

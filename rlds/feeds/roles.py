@@ -1,6 +1,7 @@
 """The roles of fields in a dataset: cameras, state, action and instruction."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -112,7 +113,7 @@ class Roles:
         fields = [path for paths in role_paths.values() for path in paths if path is not None]
 
         def episodes() -> Iterator[dict[str, Any]]:
-            for episode in (each for table in tables for each in table.whole_episodes(fields)):
+            for episode in itertools.chain(*(table.whole_episodes(fields) for table in tables)):
                 steps = episode[rlds_types.STEPS]
                 is_last = steps[rlds_types.IS_LAST]
                 values = {path: lookup(steps, path) for path in fields}

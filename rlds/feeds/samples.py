@@ -685,7 +685,7 @@ class Offsets(_NeighbourSteps):
     @override
     def reach(self, path: str) -> tuple[int, int]:
         lists = [offsets for name, offsets in self._offsets.items() if is_below(path, name)]
-        offsets = [0, *(offset for each in lists for offset in each)]
+        offsets = [0, *(offset for steps in lists for offset in steps)]
         return -int(min(offsets)), int(max(offsets))
 
     @override

@@ -74,7 +74,7 @@ def to_policy_json(
     """Returns the statistics of a dataset, or of several by name, as JSON for a policy."""
     if isinstance(statistics, Statistics):
         return json.dumps(plain(statistics), indent=2)
-    return json.dumps({name: plain(each) for name, each in statistics.items()}, indent=2)
+    return json.dumps({name: plain(value) for name, value in statistics.items()}, indent=2)
 
 
 def from_policy_json(text: str, dataset_name: str | None) -> Statistics:

@@ -125,7 +125,7 @@ def open(
     """
     paths = several(path)
     options |= {"where": where, "format": format, "progress": progress}
-    datasets = [_episodes(each, split, **options) for each in paths or [path]]
+    datasets = [_episodes(dataset, split, **options) for dataset in paths or [path]]
     byte_limits = cache_bytes // len(datasets), disk_bytes // len(datasets)
     read_options = ReadOptions(jpeg, threads, *byte_limits, decode_images)
     field_paths = None if fields is None else paths_of(fields)
@@ -171,10 +171,10 @@ def _join(datasets: Sequence[Episodes], paths: Sequence[str] | None) -> Episodes
     check_alike(fields)
     metadata, new_codes = join_metadata(datasets, fields[0])
     renumbered = [
-        Episodes(RenumberedSource(with_random_access(each.source), codes), each.split)
+        Episodes(RenumberedSource(with_random_access(dataset.source), codes), dataset.split)
         if codes
-        else each
-        for each, codes in zip(datasets, new_codes)
+        else dataset
+        for dataset, codes in zip(datasets, new_codes)
     ]
     about = datasets[0].source.about.replace(metadata=metadata)
     return Episodes(JoinedSource(renumbered, about=about), ALL, format=datasets[0].format)

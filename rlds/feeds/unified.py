@@ -134,10 +134,11 @@ class UniformFields(View):
         super().__init__(base)
         self._stored, self._outlines, self._targets, self._ratio = stored, outlines, targets, ratio
         self._sources = {
-            path: [it] if isinstance(it, str) else list(it or []) for path, it in sources.items()
+            path: [names] if isinstance(names, str) else list(names or [])
+            for path, names in sources.items()
         }
         self._relative = {path: np.array(mask, np.bool_) for path, mask in relative.items()}
-        for path in [p for it in self._sources.values() for p in it if p is not None]:
+        for path in [p for names in self._sources.values() for p in names if p is not None]:
             if path not in stored:
                 raise KeyError(f"no field {path!r}; {suggest_fields(path, stored)}")
         # Masks are constant over steps, except for texts.

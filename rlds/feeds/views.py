@@ -208,12 +208,10 @@ class ViewStorage(Storage):
     ) -> None:
         for rows, base, split in self.groups(episodes):
             view_episodes = episodes[rows]
-            base_steps = (
-                self.base_steps(split, view_episodes, steps[rows])
-                for steps in (first_steps, last_steps)
-            )
+            to_base = functools.partial(self.base_steps, split, view_episodes)
+            base_ranges = to_base(first_steps[rows]), to_base(last_steps[rows])
             base_episodes = self._renumber(self._base_indices, view_episodes)
-            self.bases[base].read_ahead(base_episodes, *base_steps, self.base_fields(paths))
+            self.bases[base].read_ahead(base_episodes, *base_ranges, self.base_fields(paths))
         if self._cached and any(self._needs[path] is None for path in paths):
             self._cached.read_ahead(episodes, first_steps, last_steps, paths)
 
@@ -422,8 +420,9 @@ def join_metadata(
     Raises:
       ValueError: A dataset has text codes without the table of texts.
     """
-    columns = _text_code_columns(episodes) | {p: it.table for p, it in fields.items() if it.table}
-    metadata = [each.metadata for each in episodes]
+    tables = {path: field.table for path, field in fields.items() if field.table}
+    columns = _text_code_columns(episodes) | tables
+    metadata = [dataset.metadata for dataset in episodes]
     if not columns:
         return metadata[0], [{} for _ in episodes]
     named = {_STEPS + path: table for path, table in columns.items()}
@@ -438,9 +437,9 @@ def _text_code_columns(episodes: Sequence[Episodes]) -> dict[str, str]:
     first_tables, *other_tables = (
         {
             (path, field.table)
-            for path, field in leaves_at(each.source.fields.steps, None)
-            if isinstance(field, Field) and field.table and table_in(each.metadata, field.table)
+            for path, field in leaves_at(dataset.source.fields.steps, None)
+            if isinstance(field, Field) and field.table and table_in(dataset.metadata, field.table)
         }
-        for each in episodes
+        for dataset in episodes
     )
     return dict(first_tables.intersection(*other_tables))

@@ -160,7 +160,7 @@ class BlockDataset:
             spans.append((_HEADER_BYTES + offset, len(payload)))
         self._size = end
         if end > len(memory):  # Copy all arrays to a larger buffer.
-            offsets = np.cumsum([0, *(arrays.aligned_size(len(it)) for it in payloads)]).tolist()
+            offsets = np.cumsum([0, *map(arrays.aligned_size, map(len, payloads))]).tolist()
             self._size = max(end, offsets[-1])  # Copies are aligned, so they may need more space.
             shared = self._free_buffer(self._size)
             memory = shared.memory()

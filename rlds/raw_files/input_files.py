@@ -226,8 +226,8 @@ def files_at(path: str | os.PathLike[str], matches: Callable[[str], object]) -> 
     """
     root = stores.as_path(path)
     if root.is_dir():
-        entries = [it for it in stores.list_directory(root) if not it.is_dir]
-        names = [it.name for it in entries if matches(it.name) and not it.name.startswith(".")]
+        files = [entry.name for entry in stores.list_directory(root) if not entry.is_dir]
+        names = [name for name in files if matches(name) and not name.startswith(".")]
         return [root / name for name in sorted(names, key=natural_order)]
     if not root.exists():
         raise FileNotFoundError(f"{os.fspath(path)!r} does not exist.")

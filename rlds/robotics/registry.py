@@ -257,7 +257,7 @@ class DatasetMeaning:
         Empty if it is unknown, or if the elements that move the robot have several kinds.
         """
         moving = (d.quantity for d in self.action if d.field == field)
-        kinds = {_kind_of(it) for it in moving if it not in (*_NO_MOVEMENT, _GRIPPER)}
+        kinds = {_kind_of(kind) for kind in moving if kind not in (*_NO_MOVEMENT, _GRIPPER)}
         return kinds.pop() if len(kinds) == 1 else ""
 
 
@@ -454,7 +454,7 @@ def _matches(value: Any, schema: Any) -> bool:
         values by key; the empty key matches all other keys.
     """
     if isinstance(schema, tuple):
-        return any(_matches(value, each) for each in schema)
+        return any(_matches(value, alternative) for alternative in schema)
     if isinstance(schema, list):
         if not isinstance(value, Sequence) or isinstance(value, str):
             return False
@@ -464,7 +464,7 @@ def _matches(value: Any, schema: Any) -> bool:
         return (
             isinstance(value, Mapping)
             and all(key in value for key in _REQUIRED & schema.keys())
-            and all(_matches(it, schema.get(key, schema.get("", ()))) for key, it in value.items())
+            and all(_matches(value[key], schema.get(key, schema.get("", ()))) for key in value)
         )
     if isinstance(schema, type):
         return isinstance(value, schema) and not isinstance(value, bool)

@@ -174,7 +174,7 @@ def drop_idle_steps(
 
     def transform_section(section: _sections.Section, is_final_known: Any) -> Any:
         actions = tf.nest.flatten(section.steps[field])
-        is_idle = tf.reduce_all([_is_idle(each, tolerance, unchanged) for each in actions], 0)
+        is_idle = tf.reduce_all([_is_idle(action, tolerance, unchanged) for action in actions], 0)
         step_indices = tf.range(section.num_steps, dtype=tf.int64)
         is_last = section.is_end & tf.equal(step_indices, section.num_steps - 1)
         is_idle &= ~(is_last & is_final_known)

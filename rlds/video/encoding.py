@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -178,7 +179,8 @@ def stream_packets(clip: Clip) -> tuple[list[bytes], np.ndarray]:
     if info.codec in _FILTERS:
         with video_errors("clip"), video.stream() as stream:
             convert = av.BitStreamFilterContext(_FILTERS[info.codec], stream)
-            packets = [bytes(each) for data in packets for each in convert.filter(av.Packet(data))]
+            filtered = (convert.filter(av.Packet(packet)) for packet in packets)
+            packets = [bytes(packet) for packet in itertools.chain.from_iterable(filtered)]
     requested = slice(clip.first, clip.first + num_frames)
     return packets[requested], all_packets.is_key[requested]
 

@@ -228,8 +228,8 @@ def _rows_from_index(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
     Returns None without an index.
     """
     entries = [
-        (each.timestamp, each.pos, each.size, each.flags)
-        for each in getattr(stream, "index_entries", ())
+        (entry.timestamp, entry.pos, entry.size, entry.flags)
+        for entry in getattr(stream, "index_entries", ())
     ]
     if not entries or not stream.duration:
         return None

@@ -406,7 +406,7 @@ class LeRobotDatasetMetadata:
         tasks = [self.task_of_steps[start:end].tolist() for start, end in zip(starts, ends)]
         columns = {
             "episode_index": list(range(len(starts))),
-            "tasks": [[self.task_texts[n] for n in dict.fromkeys(each)] for each in tasks],
+            "tasks": [[self.task_texts[n] for n in dict.fromkeys(indices)] for indices in tasks],
             "length": (self._episode_ends - self._episode_starts).tolist(),
             "dataset_from_index": starts,
             "dataset_to_index": ends,

@@ -218,7 +218,7 @@ def load(
     filters = [_as_function(spec) for spec in filter_functions]
     if standardize_fn is not None or filters:
         function = _as_function(standardize_fn)
-        version = ", ".join(_name_of(each) for each in (function, *filters) if each)
+        version = ", ".join(_name_of(callback) for callback in (function, *filters) if callback)
         standardize = _FilterAndStandardize(function, tuple(filters))
         table = map_episodes(table, standardize, version=version)
     stored = table.storage.fields

@@ -114,7 +114,7 @@ def make_interleaved_dataset(
         samples, statistics[name] = _load_samples(kwargs, train, traj, frame, seed)
         datasets.append(samples)
     if balance_weights:
-        weights = weights * [float(each["num_transitions"]) for each in statistics.values()]
+        weights = weights * [float(entry["num_transitions"]) for entry in statistics.values()]
     weights = weights / weights.sum()
     chain = Chain(
         Mixture(datasets, weights.tolist()),
