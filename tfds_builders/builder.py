@@ -452,11 +452,11 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         if not self.is_made() or download_config.download_mode.overwrite_dataset:
             return
         conversion = (self.info.metadata or {}).get(CONVERSION, {})
-        stored = conversion.get(_FLOAT64, "bytes")
-        if self._storage.float64 not in (None, stored):
+        old_float64 = conversion.get(_FLOAT64, "bytes")
+        if self._storage.float64 not in (None, old_float64):
             raise FileExistsError(
-                f"{self.data_path} has a dataset that was converted with float64={stored!r}, and "
-                "is not overwritten; pass another data_dir, or delete it first."
+                f"{self.data_path} has a dataset that was converted with float64={old_float64!r}, "
+                "and is not overwritten; pass another data_dir, or delete it first."
             )
         if self._source is None:
             return

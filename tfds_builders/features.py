@@ -70,10 +70,10 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> tfds.featu
       SourceError: The source has a field with a name of the dataset's own, or a field that TFDS
         cannot hold without loss.
     """
-    if (stored := source.can.examples) is not None:
-        with source_errors(stored.directory):
-            _check_classes(stored.directory / "features.json")
-            return tfds.features.FeaturesDict.from_config(stored.directory)
+    if (examples := source.can.examples) is not None:
+        with source_errors(examples.directory):
+            _check_classes(examples.directory / "features.json")
+            return tfds.features.FeaturesDict.from_config(examples.directory)
     features = stored_features.features_of(source, storage)
     return tfds.features.FeaturesDict.from_json(features.to_json())
 

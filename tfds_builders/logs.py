@@ -158,8 +158,8 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
     @property
     @override
     def about(self) -> About:
-        facts = {"homepage": self._config.homepage or "", "citation": self._config.citation or ""}
-        return super().about.replace(**facts, images_as_png=self._as_png)
+        links = {"homepage": self._config.homepage or "", "citation": self._config.citation or ""}
+        return super().about.replace(**links, images_as_png=self._as_png)
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         configured = self._config_features()

@@ -128,11 +128,12 @@ def audit(
     if draft is not None and pipeline is None:
         raise ValueError("draft: only an audit with a beam_runner (--runner) has one")
     fields = NumericFields(episodes)
-    usual = learn_usual_values(fields)
+    usual_values = learn_usual_values(fields)
     total, rates = len(episodes), {*rates_in(episodes.metadata)}
     rate = rates.pop() if len(rates) == 1 else None
-    num_picked = min(max(_MAX_PICKED // max(total, 1), _MIN_PICKED), usual.profile.num_picked)
-    profile = dataclasses.replace(usual.profile, rate=rate, num_picked=num_picked)
+    profile = usual_values.profile
+    num_picked = min(max(_MAX_PICKED // max(total, 1), _MIN_PICKED), profile.num_picked)
+    profile = dataclasses.replace(profile, rate=rate, num_picked=num_picked)
     cameras = CameraSample(with_random_access(episodes.source))
     work = _Measurer(episodes, fields, profile, cameras, frozenset(evenly(total, MAX_FILMED)))
     begins = range(0, total, _BATCH_SIZE)
@@ -151,8 +152,8 @@ def audit(
             if callable(progress):
                 progress(indices.stop, total)
     earlier = [] if earlier is None else earlier
-    usual = usual._replace(profile=profile)
-    result = _assess(episodes, fields, cameras, usual, measured_episodes, earlier)
+    usual_values = usual_values._replace(profile=profile)
+    result = _assess(episodes, fields, cameras, usual_values, measured_episodes, earlier)
     return dataclasses.replace(result, is_kept=keep and _store(episodes, result))
 
 
@@ -230,18 +231,18 @@ def _assess(
     episodes: Episodes,
     fields: NumericFields,
     cameras: CameraSample,
-    usual: UsualValues,
+    usual_values: UsualValues,
     results: Sequence[_MeasuredEpisode | None],
     earlier: list[Fingerprints],
 ) -> Audit:
     indices = [index for index, result in enumerate(results) if result is not None]
     readable = [result for result in results if result is not None]
     tasks = [result.task for result in readable]
-    measured = MeasuredEpisodes(
+    measures = MeasuredEpisodes(
         [result.measures for result in readable],
         [*fields.state_names, *fields.action_names],
         len(fields.state_names),
-        usual.profile,
+        usual_values.profile,
         tasks,
         [result.digest for result in readable],
         cameras.names,
@@ -249,24 +250,26 @@ def _assess(
         [*map(episodes.stored_index, indices)],
         [result.personal for result in readable],
     )
-    earlier.append(measured.fingerprints(episodes.split))
-    faults = find_faults(measured)
-    scores = _scores(measured)
+    earlier.append(measures.fingerprints(episodes.split))
+    faults = find_faults(measures)
+    scores = _compute_scores(measures)
     return Audit(
         episodes.split,
-        len(measured),
-        int(measured.rows.sum()),
+        len(measures),
+        int(measures.rows.sum()),
         [index for index, result in enumerate(results) if result is None],
-        usual.vectors,
+        usual_values.vectors,
         [
             dataclasses.replace(finding, episode=indices[finding.episode])
             for finding in faults.findings
         ],
         {
-            **_facts(episodes, fields, faults.usual, measured, usual.vectors),
-            **_unused_tasks(episodes, fields, results),
+            **_find_dataset_faults(
+                episodes, fields, faults.usual_faults, measures, usual_values.vectors
+            ),
+            **_find_unused_tasks(episodes, fields, results),
         },
-        [*_unassessed(fields, measured), *_unassessed_cameras(cameras, measured)],
+        [*_list_unassessed(fields, measures), *_list_unassessed_cameras(cameras, measures)],
         {name: _scatter(values, indices, len(results)) for name, values in scores.items()},
         {
             name: _scatter(rank_within_task(values, tasks), indices, len(results))
@@ -288,12 +291,15 @@ def find_file_faults(source: AnySource, splits: Iterable[str]) -> Iterator[str]:
         yield str(error)
 
 
-def _scores(measured: MeasuredEpisodes) -> dict[str, np.ndarray]:
-    if not len(measured):
+def _compute_scores(measures: MeasuredEpisodes) -> dict[str, np.ndarray]:
+    if not len(measures):
         return {score.name: np.empty(0) for score in SCORES}
-    scores = dict(zip((score.name for score in SCORES), measured.array("scores").T))
-    picked = [measures.picked.astype(np.float64) for measures in measured.measures]
-    return {**scores, **compare_episodes(picked, measured.num_states, measured.sketches)}
+    scores = dict(zip((score.name for score in SCORES), measures.array("scores").T))
+    picked = [episode.picked.astype(np.float64) for episode in measures.measures]
+    return {
+        **scores,
+        **compare_episodes(picked, measures.num_states, measures.sketches),
+    }
 
 
 def _scatter(values: np.ndarray, indices: Sequence[int], num_episodes: int) -> np.ndarray:
@@ -302,31 +308,31 @@ def _scatter(values: np.ndarray, indices: Sequence[int], num_episodes: int) -> n
     return all_values
 
 
-def _facts(
+def _find_dataset_faults(
     episodes: Episodes,
     fields: NumericFields,
-    usual: Mapping[str, Sequence[str]],
-    measured: MeasuredEpisodes,
+    usual_faults: Mapping[str, Sequence[str]],
+    measures: MeasuredEpisodes,
     vectors: Sequence[VectorMeaning],
 ) -> dict[str, Sequence[str]]:
-    interval, rate = float(median(measured.time_array("interval"))), measured.profile.rate
+    interval, rate = float(median(measures.time_array("interval"))), measures.profile.rate
     # Row indices have an interval of 1; they contradict no rate.
     ratio = interval * rate if rate is not None and interval > 0 and interval != 1 else 1.0
     is_contradiction = np.abs(np.log(ratio) - _LOG_UNITS).min() > _RATE_TOLERANCE
     rate_texts = [f"a row every {interval:.4g}, but {rate} rows a second are declared"]
     splits = dict.fromkeys(split for split, *_ in episodes.ranges)
-    facts = {
+    findings = {
         "files": [*find_file_faults(episodes.source, splits)],
-        **usual,
+        **usual_faults,
         "declaration": [
             *contradictions(vectors, fields.kinds, fields.units),
             *(rate_texts if is_contradiction else ()),
         ],
     }
-    return {name: texts for name, texts in facts.items() if texts}
+    return {name: texts for name, texts in findings.items() if texts}
 
 
-def _unused_tasks(
+def _find_unused_tasks(
     episodes: Episodes, fields: NumericFields, results: Sequence[_MeasuredEpisode | None]
 ) -> dict[str, Sequence[str]]:
     """Returns the declared tasks without an episode, if the audit covers the full dataset."""
@@ -335,15 +341,15 @@ def _unused_tasks(
     is_complete = len(episodes) == sum(count or 0 for count in counts)
     if not (fields.task_columns and is_complete and None not in results):
         return {}
-    declared = table_in(source.about.metadata, TASKS)
-    used = {key for result in results if result is not None for key in result.task_numbers}
-    unused = [text for key, text in declared.items() if key not in used]
-    names = shorten([*map(repr, unused)], 3)
-    text = f"{len(unused)} of {len(declared)} declared tasks have no episode: {names}"
-    return {"unused task": [text]} if unused else {}
+    task_texts = table_in(source.about.metadata, TASKS)
+    used_keys = {key for result in results if result is not None for key in result.task_numbers}
+    unused_texts = [text for key, text in task_texts.items() if key not in used_keys]
+    names = shorten([*map(repr, unused_texts)], 3)
+    text = f"{len(unused_texts)} of {len(task_texts)} declared tasks have no episode: {names}"
+    return {"unused task": [text]} if unused_texts else {}
 
 
-def _unassessed(fields: NumericFields, measured: MeasuredEpisodes) -> Iterator[str]:
+def _list_unassessed(fields: NumericFields, measured: MeasuredEpisodes) -> Iterator[str]:
     if len(measured) < MIN_EPISODES:
         yield f"usual values: there are fewer than {MIN_EPISODES} episodes"
     if not fields.actions:
@@ -361,7 +367,7 @@ def _unassessed(fields: NumericFields, measured: MeasuredEpisodes) -> Iterator[s
         yield f"all elements: {num_assessed:,} of {fields.num_elements:,} were assessed"
 
 
-def _unassessed_cameras(cameras: CameraSample, measured: MeasuredEpisodes) -> Iterator[str]:
+def _list_unassessed_cameras(cameras: CameraSample, measured: MeasuredEpisodes) -> Iterator[str]:
     yield from cameras.why_not
     if not cameras.names:
         return

@@ -16,8 +16,6 @@ from rlds.auditing.findings import (
     quantile,
 )
 
-__all__ = ["black", "blurred", "colours", "frozen", "swapped", "turned"]
-
 # Contrast of a black picture: the share of the usual one, and the grey levels.
 _DARK, _MIN_CONTRAST = 0.1, 2.0
 # Largest difference of equal frames of video, in grey levels: less than the noise of a sensor.
@@ -34,60 +32,60 @@ _TURNS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def black(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def find_black(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera shows nothing."""
-    contrast = measured.picture_array("contrast")
-    usual = np.median(contrast, axis=(0, 2))[:, None]
-    flags = (contrast < np.maximum(_DARK * usual, _MIN_CONTRAST)).astype(float)
-    yield from _find_flagged(measured, "camera black", flags, 0.2, "is black or of one colour")
+    contrast = episodes.picture_array("contrast")
+    usual_contrast = np.median(contrast, axis=(0, 2))[:, None]
+    flags = (contrast < np.maximum(_DARK * usual_contrast, _MIN_CONTRAST)).astype(float)
+    yield from _find_flagged(episodes, "camera black", flags, 0.2, "is black or of one colour")
 
 
-def frozen(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def find_frozen(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which the pictures of a camera do not change while something moves."""
-    changes = measured.picture_array("changes")
+    changes = episodes.picture_array("changes")
     # The noise of a camera that does not show all motion.
     floor = np.nan_to_num(median(quantile(np.moveaxis(changes, 2, 0), 0.0)))
     flags = np.where(np.isnan(changes), np.nan, changes <= np.minimum(0.5 * floor, _EQUAL)[:, None])
-    yield from _find_flagged(measured, "camera frozen", flags, 0.25, "does not change")
+    yield from _find_flagged(episodes, "camera frozen", flags, 0.25, "does not change")
 
 
 def _find_flagged(
-    measured: MeasuredEpisodes, name: str, flags: np.ndarray, least: float, predicate: str
+    episodes: MeasuredEpisodes, name: str, flags: np.ndarray, min_share: float, predicate: str
 ) -> Iterator[EpisodeFinding]:
     """Yields episodes in which unusually many pictures of a camera have a flag.
 
     Args:
-      measured: The episodes.
+      episodes: The episodes.
       name: The name of the check.
       flags: 0, 1 or NaN, of shape `[episodes, cameras, pairs]`.
-      least: The least share of the pictures that is a fault.
+      min_share: The least share of the pictures that is a fault.
       predicate: The meaning of a flag, as the predicate of a sentence about the camera.
     """
     shares = np.nan_to_num(mean(flags))
-    sizes = shares / np.clip(2 * np.quantile(shares, 0.8, axis=0) + 0.1, least, 0.9)
-    rows = measured.picture_array("rows")
+    sizes = shares / np.clip(2 * np.quantile(shares, 0.8, axis=0) + 0.1, min_share, 0.9)
+    rows = episodes.picture_array("rows")
     for index, camera in np.argwhere(sizes > 1).tolist():
         text = (
-            f"{measured.cameras[camera]} {predicate} in {shares[index, camera]:.0%} of the pictures"
+            f"{episodes.cameras[camera]} {predicate} in {shares[index, camera]:.0%} of the pictures"
         )
         row = int(rows[index][flags[index, camera] == 1].min())
-        episode = int(measured.filmed[index])
+        episode = int(episodes.filmed[index])
         yield EpisodeFinding(episode, name, text, row, float(sizes[index, camera]))
 
 
-def blurred(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def find_blurred(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera is less sharp than usual."""
-    sizes = deviations(-measured.picture_array("sharpness"), 0.05) / 4.5
+    sizes = deviations(-episodes.picture_array("sharpness"), 0.05) / 4.5
     for index, camera in np.argwhere(sizes > 1).tolist():
-        episode, text = int(measured.filmed[index]), f"{measured.cameras[camera]} is blurred"
+        episode, text = int(episodes.filmed[index]), f"{episodes.cameras[camera]} is blurred"
         yield EpisodeFinding(episode, "camera blurred", text, size=sizes[index, camera])
 
 
 class _Thumbnails:
     """The normalized mean pictures of all episodes, and their deviations from usual pictures."""
 
-    def __init__(self, measured: MeasuredEpisodes) -> None:
-        raw = measured.picture_array("thumbnails")
+    def __init__(self, episodes: MeasuredEpisodes) -> None:
+        raw = episodes.picture_array("thumbnails")
         raw = raw - raw.mean((2, 3, 4), keepdims=True)
         self.all = raw / np.maximum(raw.std((2, 3, 4), keepdims=True), _MIN_CONTRAST)
         self._usual = np.median(self.all, axis=0)
@@ -104,12 +102,12 @@ class _Thumbnails:
 
 
 def _find_improved(
-    measured: MeasuredEpisodes, name: str, losses: np.ndarray, text: str
+    episodes: MeasuredEpisodes, name: str, losses: np.ndarray, text: str
 ) -> Iterator[EpisodeFinding]:
     """Yields episodes whose images become more usual by a transformation, unlike most episodes.
 
     Args:
-      measured: The episodes.
+      episodes: The episodes.
       name: The name of the check.
       losses: The log error of the transformed images of each episode, less that of the originals.
       text: The finding in a sentence.
@@ -118,37 +116,37 @@ def _find_improved(
         return  # The transformation hardly changes many images.
     sizes = np.minimum(deviations(-losses, 0.2) / 3, losses / _GAIN)
     for index in np.flatnonzero(sizes > 1).tolist():
-        yield EpisodeFinding(int(measured.filmed[index]), name, text, size=sizes[index])
+        yield EpisodeFinding(int(episodes.filmed[index]), name, text, size=sizes[index])
 
 
-def swapped(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def find_swapped(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which two cameras are exchanged."""
-    thumbnails = _Thumbnails(measured)
-    for first, second in itertools.combinations(range(len(measured.cameras)), 2):
+    thumbnails = _Thumbnails(episodes)
+    for first, second in itertools.combinations(range(len(episodes.cameras)), 2):
         losses = thumbnails.error(thumbnails.all[:, first], second) - thumbnails.errors_of(first)
         losses += thumbnails.error(thumbnails.all[:, second], first) - thumbnails.errors_of(second)
-        names = measured.cameras[first], measured.cameras[second]
+        names = episodes.cameras[first], episodes.cameras[second]
         text = f"{names[0]} and {names[1]} are exchanged"
-        yield from _find_improved(measured, "cameras swapped", losses, text)
+        yield from _find_improved(episodes, "cameras swapped", losses, text)
 
 
-def turned(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def find_turned(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera is upside down or mirrored."""
-    yield from _find_transformed(measured, "camera turned", _TURNS)
+    yield from _find_transformed(episodes, "camera turned", _TURNS)
 
 
-def colours(measured: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
+def find_colours(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which red and blue of a camera are exchanged."""
     exchanged = {"has red and blue exchanged": lambda thumbnails: thumbnails[..., ::-1]}
-    yield from _find_transformed(measured, "camera colours", exchanged)
+    yield from _find_transformed(episodes, "camera colours", exchanged)
 
 
 def _find_transformed(
-    measured: MeasuredEpisodes, name: str, changes: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+    episodes: MeasuredEpisodes, name: str, changes: Mapping[str, Callable[[np.ndarray], np.ndarray]]
 ) -> Iterator[EpisodeFinding]:
-    thumbnails = _Thumbnails(measured)
-    for camera, path in enumerate(measured.cameras):
+    thumbnails = _Thumbnails(episodes)
+    for camera, path in enumerate(episodes.cameras):
         for predicate, change in changes.items():
             losses = thumbnails.error(change(thumbnails.all[:, camera]), camera)
             losses = losses - thumbnails.errors_of(camera)
-            yield from _find_improved(measured, name, losses, f"{path} {predicate}")
+            yield from _find_improved(episodes, name, losses, f"{path} {predicate}")

@@ -99,15 +99,17 @@ def _join_runs(field: str, texts: Iterable[tuple[int, str]]) -> Iterator[str]:
             yield f"{field}{element_range(indices[0], indices[-1])}: {text}"
 
 
-def _check_kind(meaning: ElementMeaning, declared: str) -> str:
-    if declared in _COMPATIBLE and declared not in _COMPATIBLE.get(meaning.kind, {declared}):
-        return f"declared as {declared}, but the values are {meaning.kind}"
+def _check_kind(meaning: ElementMeaning, declared_kind: str) -> str:
+    if declared_kind in _COMPATIBLE and declared_kind not in _COMPATIBLE.get(
+        meaning.kind, {declared_kind}
+    ):
+        return f"declared as {declared_kind}, but the values are {meaning.kind}"
     return ""
 
 
-def _check_angle(meaning: ElementMeaning, declared: str) -> str:
-    if meaning.unit and declared and declared != meaning.unit:
-        return f"declared in {declared}, but it wraps like an angle in {meaning.unit}"
+def _check_angle(meaning: ElementMeaning, declared_unit: str) -> str:
+    if meaning.unit and declared_unit and declared_unit != meaning.unit:
+        return f"declared in {declared_unit}, but it wraps like an angle in {meaning.unit}"
     return ""
 
 

@@ -166,8 +166,8 @@ def shorten(names: Sequence[str], max_names: int) -> str:
     >>> shorten(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
-    more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
-    return ", ".join(names[:max_names]) + more
+    ellipsis = f" and {len(names) - max_names} more" if len(names) > max_names else ""
+    return ", ".join(names[:max_names]) + ellipsis
 
 
 def to_deviations(sketches: np.ndarray) -> np.ndarray:
@@ -195,17 +195,17 @@ def median(values: np.ndarray) -> np.ndarray:
     return _without_nan(np.nanmedian, values)
 
 
-def deviations(values: np.ndarray, least: float) -> np.ndarray:
+def deviations(values: np.ndarray, min_deviation: float) -> np.ndarray:
     """Returns values less their median, in median deviations, along the first axis.
 
     Args:
       values: The values; NaN where missing.
-      least: The lower limit of the median deviation.
+      min_deviation: The lower limit of the median deviation.
     """
     middle = median(values)
     spread = 1.4826 * median(np.abs(values - middle))
     with np.errstate(invalid="ignore"):
-        return np.nan_to_num((values - middle) / np.maximum(spread, least), nan=0.0)
+        return np.nan_to_num((values - middle) / np.maximum(spread, min_deviation), nan=0.0)
 
 
 def quantile(values: np.ndarray, fraction: float) -> np.ndarray:

@@ -69,7 +69,7 @@ class ElementMeaning:
         unknown.
       interval: The bounds of the scale in 95 % of the episodes.
       lag: The delay of the state in rows: at -1, each row holds the result of its action.
-      explained: The share of the variance that the relation explains.
+      r_squared: The share of the variance that the relation explains.
       is_relative: True if the action of a gripper changes the state, instead of setting it.
       why: The evidence or the doubt, in a sentence without names.
       block: The index of the first element of a form; -1 for a form of one element.
@@ -81,7 +81,7 @@ class ElementMeaning:
     scale: float = float("nan")
     interval: tuple[float, float] = (float("nan"), float("nan"))
     lag: int = 0
-    explained: float = 0.0
+    r_squared: float = 0.0
     is_relative: bool = False
     why: str = ""
     block: int = -1
@@ -156,10 +156,10 @@ class _Inference:
 
     def all(self) -> Iterator[ElementMeaning]:
         inferred = [self._infer(element) for element in range(self._trajectories.actions.shape[1])]
-        for turned in find_turns(self._trajectories, self._blocks):
-            for element in range(turned.first, turned.first + 3):
+        for turns in find_turns(self._trajectories, self._blocks):
+            for element in range(turns.first, turns.first + 3):
                 if inferred[element].kind == "unknown":
-                    inferred[element] = self._increment_meaning(turned, element)
+                    inferred[element] = self._increment_meaning(turns, element)
         yield from inferred
 
     def _infer(self, element: int) -> ElementMeaning:
@@ -187,34 +187,34 @@ class _Inference:
         best = {kind: float(raw.max()) for kind, raw in by_kind.items()}
         kind: Any = max(best, key=lambda kind: best[kind])
         if best[kind] < _EXPLAINED:
-            return ElementMeaning("unknown", explained=best[kind], why="no state follows it")
+            return ElementMeaning("unknown", r_squared=best[kind], why="no state follows it")
         rivals = [other for other in best if other != kind and best[other] > best[kind] - _LEAD]
         # The change of a state is the level of its rate.
         if {kind, *rivals} == {"delta", "velocity"}:
             kind, rivals = "velocity", []
         if rivals:
             why = f"it may be {kind} or {' or '.join(rivals)}"
-            return ElementMeaning("unknown", explained=best[kind], why=why)
+            return ElementMeaning("unknown", r_squared=best[kind], why=why)
         return self._test(kind, element, by_kind[kind])
 
     def _test(self, kind: Kind, element: int, raw: np.ndarray) -> ElementMeaning:
         lag, state = np.unravel_index(int(raw.argmax()), raw.shape)
-        explained = float(raw[lag, state])
+        r_squared = float(raw[lag, state])
         if kind in ("delta", "force") and lag in (0, len(LAGS) - 1):
             # The lag may be even larger: in rhythmic data, shifted rows look alike.
-            return ElementMeaning("unknown", explained=explained, why="no lag fits best")
+            return ElementMeaning("unknown", r_squared=r_squared, why="no lag fits best")
         if kind in ("absolute", "velocity"):
             if not self._levels.agree[lag, element, state]:
                 why = "its slope over the state differs within and between episodes"
-                return ElementMeaning("unknown", explained=explained, why=why)
+                return ElementMeaning("unknown", r_squared=r_squared, why=why)
             scale = float(self._levels.slopes[lag, element, state])
         else:
             if kind == "delta" and not self._changes.settle[lag, element, state]:
                 why = "the state goes on changing after the action"
-                return ElementMeaning("unknown", explained=explained, why=why)
+                return ElementMeaning("unknown", r_squared=r_squared, why=why)
             if kind == "delta" and not self._is_answered_at_once(element, int(state)):
                 why = "it acts on the state over many rows, like a force"
-                return ElementMeaning("unknown", explained=explained, why=why)
+                return ElementMeaning("unknown", r_squared=r_squared, why=why)
             slope = float(self._changes.slopes[lag, -1, element, state])
             scale = 1 / slope if slope else float("nan")
         return ElementMeaning(
@@ -223,7 +223,7 @@ class _Inference:
             scale,
             self._interval(kind, element, int(state), LAGS[lag]),
             LAGS[lag],
-            explained,
+            r_squared,
         )
 
     def _interval(self, kind: str, element: int, state: int, lag: int) -> tuple[float, float]:
@@ -255,14 +255,14 @@ class _Inference:
         trajectories = self._trajectories
         rows = trajectories.rows(-max(_HISTORY), -min(_HISTORY) + 1)
         displacements = trajectories.states[rows + 1, state] - trajectories.states[rows, state]
-        causes = np.stack([trajectories.actions[rows - back, element] for back in _HISTORY], axis=1)
-        displacements, causes = displacements - displacements.mean(), causes - causes.mean(0)
+        past = np.stack([trajectories.actions[rows - back, element] for back in _HISTORY], axis=1)
+        displacements, past_actions = displacements - displacements.mean(), past - past.mean(0)
         total = float(displacements @ displacements)
-        power = (causes**2).sum(0)
+        power = (past_actions**2).sum(0)
         if not total or not power.all():
             return False
-        by_one = float(((displacements @ causes) ** 2 / power).max()) / total
-        fitted = causes @ np.linalg.lstsq(causes, displacements, rcond=None)[0]
+        by_one = float(((displacements @ past_actions) ** 2 / power).max()) / total
+        fitted = past_actions @ np.linalg.lstsq(past_actions, displacements, rcond=None)[0]
         by_all = 1 - float(((displacements - fitted) ** 2).sum()) / total
         return by_one >= _AT_ONCE or by_all - by_one < _REMAINDER * (1 - by_one)
 
@@ -275,8 +275,8 @@ class _Inference:
         has_two_ends = [self._is_two_ended(column, _STATE_END, _STATE_ROWS) for column in states]
         correlations = np.stack([level, change]) * (np.array(has_two_ends) & ~self._is_quaternion)
         kind, lag, state = np.unravel_index(int(correlations.argmax()), correlations.shape)
-        explained = float(correlations[kind, lag, state])
-        if explained < _GRIPPER_CORRELATION**2:
+        r_squared = float(correlations[kind, lag, state])
+        if r_squared < _GRIPPER_CORRELATION**2:
             return None
         slopes = self._levels.slopes[indices] if kind == 0 else self._changes.slopes[indices, -1]
         is_up = slopes[lag, element, state] > 0
@@ -285,7 +285,7 @@ class _Inference:
             int(state),
             1.0 if is_up else -1.0,
             lag=LAGS[indices[lag]],
-            explained=explained,
+            r_squared=r_squared,
             is_relative=kind == 1,
         )
 
@@ -305,21 +305,21 @@ class _Inference:
         at_low, at_high = (relative <= near).mean(), (relative >= 1 - near).mean()
         return bool(at_low + at_high > share and min(at_low, at_high) > 0.01)
 
-    def _increment_meaning(self, turned: Turns, element: int) -> ElementMeaning:
-        axis = element - turned.first
+    def _increment_meaning(self, turns: Turns, element: int) -> ElementMeaning:
+        axis = element - turns.first
         return ElementMeaning(
             "delta",
-            turned.block + axis,
-            turned.scales[axis],
-            lag=turned.lag,
-            explained=turned.explained[axis],
-            why=f"rotation vector, {turned.order}, in the frame of the {turned.frame}",
+            turns.block + axis,
+            turns.scales[axis],
+            lag=turns.lag,
+            r_squared=turns.r_squared[axis],
+            why=f"rotation vector, {turns.order}, in the frame of the {turns.frame}",
         )
 
 
-def _slope(causes: np.ndarray, effects: np.ndarray) -> float:
-    if len(causes) < 3:
+def _slope(inputs: np.ndarray, outputs: np.ndarray) -> float:
+    if len(inputs) < 3:
         return float("nan")
-    causes = causes - causes.mean()
-    power = float(causes @ causes)
-    return float(causes @ (effects - effects.mean())) / power if power else float("nan")
+    inputs = inputs - inputs.mean()
+    power = float(inputs @ inputs)
+    return float(inputs @ (outputs - outputs.mean())) / power if power else float("nan")

@@ -140,8 +140,8 @@ def learn_profile(
     if not len(displacements) or not width:
         return Profile(np.zeros(width), _MIN_STILL, relations, turns)
     # Elements that rarely move: the large displacements, not the noise at rest.
-    usual, large = np.quantile(displacements, (0.75, 0.98), axis=0)
-    paces = np.maximum(usual, 0.25 * large)
+    usual_displacements, large_displacements = np.quantile(displacements, (0.75, 0.98), axis=0)
+    paces = np.maximum(usual_displacements, 0.25 * large_displacements)
     motion = _motion_of(displacements, paces)
     floor = float(np.quantile(motion, 0.02))
     still = float(np.clip(_NOISE * floor, _MIN_STILL, _MAX_STILL)) if floor < 0.1 else _MIN_STILL
@@ -269,11 +269,11 @@ def _at_end(values: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> n
         return np.zeros(values.shape[1])
     reach = _TOLERANCE * np.ptp(values, axis=0)
     stays = (first <= reach) & moving[:, None]
-    shares = [
+    limit_shares = [
         (stays & (np.abs(values[1:] - end) <= reach)).sum(0) / moving.sum()
         for end in (values.min(0), values.max(0))
     ]
-    return np.maximum(*shares)
+    return np.maximum(*limit_shares)
 
 
 def _longest_run(flags: np.ndarray) -> tuple[int, int]:
@@ -294,16 +294,16 @@ def _frozen(states: np.ndarray, actions: np.ndarray) -> tuple[int, int]:
     return _longest_run(stays & changes)
 
 
-def _gap(first: np.ndarray, usual: np.ndarray) -> tuple[float, int]:
+def _gap(first: np.ndarray, usual_steps: np.ndarray) -> tuple[float, int]:
     """Returns the largest ratio of a step to the steps next to it in most elements, and its row.
 
     Args:
       first: The absolute steps of the state.
-      usual: The quantile 0.9 of the steps of each element.
+      usual_steps: The quantile 0.9 of the steps of each element.
     """
     if len(first) < _MIN_ROWS:
         return 0.0, 0
-    first = first[:, usual > 0] / usual[usual > 0]
+    first = first[:, usual_steps > 0] / usual_steps[usual_steps > 0]
     if first.shape[1] < 2:
         return 0.0, 0
     neighbours = np.maximum(np.maximum(first[:-2], first[2:]), _MIN_NEIGHBOUR)
@@ -326,13 +326,13 @@ def _fits(
         is_level |= relation.kind == "gripper" and not relation.is_relative
         state = states[:, relation.state] if is_level else np.diff(states[:, relation.state])
         for index, delay in enumerate(LAGS):
-            causes, effects = _align(actions[:, element], state, relation.lag + delay)
-            if len(causes) < _MIN_ROWS:
+            inputs, outputs = _align(actions[:, element], state, relation.lag + delay)
+            if len(inputs) < _MIN_ROWS:
                 continue
-            (causes, spread), (effects, spread_of_effects) = _centre(causes), _centre(effects)
+            (inputs, spread), (outputs, spread_of_effects) = _centre(inputs), _centre(outputs)
             if min(spread, spread_of_effects) <= _MAX_CONSTANT:
                 continue
-            product = float(np.add.reduce(causes * effects)) / len(causes)
+            product = float(np.add.reduce(inputs * outputs)) / len(inputs)
             correlations[index, element] = product / (spread * spread_of_effects)
             if delay == 0:
                 gains[element] = np.log(spread / spread_of_effects)

@@ -170,14 +170,14 @@ def _changes_at(trajectories: Trajectories, lag: int, window: int) -> tuple[np.n
     return regress(sums[rows + window] - sums[rows], differences)
 
 
-def regress(causes: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def regress(inputs: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns squared correlations and slopes of effects over causes: `[causes, effects]`."""
-    if not len(causes):
-        shape = causes.shape[1], effects.shape[1]
+    if not len(inputs):
+        shape = inputs.shape[1], outputs.shape[1]
         return np.zeros(shape), np.zeros(shape)
-    causes, effects = causes - causes.mean(0), effects - effects.mean(0)
-    product = causes.T @ effects
-    power, effect_power = (causes**2).sum(0)[:, None], (effects**2).sum(0)
+    inputs, outputs = inputs - inputs.mean(0), outputs - outputs.mean(0)
+    product = inputs.T @ outputs
+    power, effect_power = (inputs**2).sum(0)[:, None], (outputs**2).sum(0)
     with np.errstate(divide="ignore", invalid="ignore"):
         squared, slopes = product**2 / (power * effect_power), product / power
     return np.nan_to_num(squared, posinf=0), np.nan_to_num(slopes, posinf=0, neginf=0)

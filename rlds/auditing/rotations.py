@@ -36,7 +36,7 @@ class Turns:
       frame: The frame of the increments: "base" or "body".
       lag: The delay of the state, in rows.
       scales: The units of the action per radian.
-      explained: The explained share of the variance of each element.
+      r_squared: The explained share of the variance of each element.
     """
 
     first: int
@@ -45,7 +45,7 @@ class Turns:
     frame: str
     lag: int
     scales: Sequence[float]
-    explained: Sequence[float]
+    r_squared: Sequence[float]
 
 
 def find_quaternions(states: np.ndarray) -> list[int]:
@@ -77,12 +77,12 @@ def find_turns(trajectories: Trajectories, blocks: Sequence[int]) -> Iterator[Tu
         convention = best.order, best.frame
         rivals = [turns for turns in candidates if (turns.order, turns.frame) != convention]
         lead = _mean(best) - max(map(_mean, rivals), default=0)
-        if sum(share >= _EXPLAINED for share in best.explained) >= _MIN_AXES and lead >= _LEAD:
+        if sum(value >= _EXPLAINED for value in best.r_squared) >= _MIN_AXES and lead >= _LEAD:
             yield best
 
 
-def _mean(turned: Turns) -> float:
-    return float(np.mean(turned.explained))
+def _mean(turns: Turns) -> float:
+    return float(np.mean(turns.r_squared))
 
 
 def _fit_turns(trajectories: Trajectories, block: int) -> Iterator[Turns]:
@@ -96,22 +96,22 @@ def _fit_turns(trajectories: Trajectories, block: int) -> Iterator[Turns]:
         squared, slopes = regress(summed, increments)
         for first in range(actions.shape[1] - 2):
             axes = np.arange(3)
-            explained = squared[first + axes, axes]
+            r_squared = squared[first + axes, axes]
             slope = slopes[first + axes, axes]
             if (slope > 0).all():
                 scales = tuple((1 / slope).tolist())
-                yield Turns(first, block, order, frame, lag, scales, tuple(explained.tolist()))
+                yield Turns(first, block, order, frame, lag, scales, tuple(r_squared.tolist()))
 
 
 def _rotation_vectors(quaternion: np.ndarray, rows: np.ndarray, frame: str) -> np.ndarray:
     """Returns the rotation vectors over a window; quaternions begin with the real element."""
     before, after = quaternion[rows], quaternion[rows + _WINDOW]
     inverse = before * np.array([1, -1, -1, -1])
-    turned = _multiply(after, inverse) if frame == "base" else _multiply(inverse, after)
-    turned = turned * np.where(turned[:, :1] < 0, -1, 1)
-    norm = np.linalg.norm(turned[:, 1:], axis=1, keepdims=True)
-    angle = 2 * np.arctan2(norm, turned[:, :1])
-    return turned[:, 1:] * np.divide(angle, norm, out=np.full_like(norm, 2.0), where=norm > 1e-9)
+    rotations = _multiply(after, inverse) if frame == "base" else _multiply(inverse, after)
+    rotations = rotations * np.where(rotations[:, :1] < 0, -1, 1)
+    norm = np.linalg.norm(rotations[:, 1:], axis=1, keepdims=True)
+    angle = 2 * np.arctan2(norm, rotations[:, :1])
+    return rotations[:, 1:] * np.divide(angle, norm, out=np.full_like(norm, 2.0), where=norm > 1e-9)
 
 
 def _multiply(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -264,12 +264,12 @@ def rank_within_task(scores: np.ndarray, tasks: Sequence[str | None]) -> np.ndar
     >>> rank_within_task(np.array([1.0, 3.0, 2.0, np.nan, 5.0]), ["a", "a", "a", "a", "b"])
     array([0. , 1. , 0.5, nan, nan])
     """
-    shares = np.full(len(scores), np.nan)
+    ranks = np.full(len(scores), np.nan)
     groups: dict[str | None, list[int]] = {}
     for episode, task in enumerate(tasks):
         if not np.isnan(scores[episode]):
             groups.setdefault(task, []).append(episode)
     for group in groups.values():
         if len(group) > 1:
-            shares[group] = midranks(scores[group]) / (len(group) - 1)
-    return shares
+            ranks[group] = midranks(scores[group]) / (len(group) - 1)
+    return ranks

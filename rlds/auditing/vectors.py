@@ -75,9 +75,9 @@ class VectorMeaning:
         scales = [element.scale for _, element in run]
         low = min(element.interval[0] for _, element in run)
         high = max(element.interval[1] for _, element in run)
-        explained = min(element.explained for _, element in run)
+        r_squared = min(element.r_squared for _, element in run)
         scale = float(np.median(scales))
-        evidence = f"R² {explained:.3f}"
+        evidence = f"R² {r_squared:.3f}"
         if meaning.kind == "gripper":
             verb = "moves" if meaning.is_relative else "sets"
             direction = "up" if meaning.scale > 0 else "down"

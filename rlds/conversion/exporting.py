@@ -418,16 +418,16 @@ def prepare(
     elif isinstance(source, AnySource):
         split = split or "all"
     else:
-        opened = open_episodes(source, split, format=source_format, **(source_options or {}))
+        dataset = open_episodes(source, split, format=source_format, **(source_options or {}))
         name = os.fspath(source)
-        split, source_format, source = opened.split, opened.format, opened.source
+        split, source_format, source = dataset.split, dataset.format, dataset.source
     source, source_format = reading.with_image_files(source), source_format or ""
     if lineage_record is None:
         lineage_record = lineage.conversion_lineage(
             source, format, options, name=name, source_format=source_format, split=split
         )
-    about = {lineage.KEY: lineage.without_episodes(lineage_record)}
-    episodes = Episodes(source, split, format=source_format, declared=about)
+    lineage_metadata = {lineage.KEY: lineage.without_episodes(lineage_record)}
+    episodes = Episodes(source, split, format=source_format, declared=lineage_metadata)
     writer = kind(episodes, **options)
     writer.lineage, writer.arguments = lineage_record, (episodes, options)
     return writer

@@ -41,8 +41,8 @@ class Digests:
             return self.export.stored_digest(episode)
         episode, skipped = self.export.compared(episode), self.uncompared_fields
         names = [name for name in COMPARED_FACTS if name not in skipped]
-        facts = [f"{name} {getattr(episode, name)}" for name in names]
-        crc = google_crc32c.value("\n".join(facts).encode())
+        texts = [f"{name} {getattr(episode, name)}" for name in names]
+        crc = google_crc32c.value("\n".join(texts).encode())
         fields = flat(episode.steps, episode.metadata)
         for data in hashed_content({path: fields[path] for path in fields.keys() - {*skipped}}):
             crc = google_crc32c.extend(crc, bytes(data))
@@ -157,9 +157,9 @@ class ReadBack:
     @classmethod
     def create(cls, notes: Notes, read_back: Episodes, digests: Digests) -> ReadBack:
         """Returns the comparison of a written dataset with the records of its export."""
-        stored = notes.written if digests.export.compares_stored else notes.copied
-        written = [(index, crc, index in stored) for index, crc in notes.written.items()]
-        return cls(digests, read_back, written)
+        copied = notes.written if digests.export.compares_stored else notes.copied
+        checksums = [(index, crc, index in copied) for index, crc in notes.written.items()]
+        return cls(digests, read_back, checksums)
 
     def __call__(self, rows: range) -> int:
         """Compares episodes; returns the number of steps of the episodes compared by values.

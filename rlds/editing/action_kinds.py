@@ -69,8 +69,8 @@ class ActionsView(Change):
         if not self._state_elements:
             raise ValueError("action-as: the action has only grippers, which are not converted")
         new_field = Field(field.dtype, field.shape, doc="The rounding remainder of the action.")
-        stored = fields.get(_REMAINDER, new_field)
-        if (stored.dtype, stored.shape) != (new_field.dtype, new_field.shape):
+        old_field = fields.get(_REMAINDER, new_field)
+        if (old_field.dtype, old_field.shape) != (new_field.dtype, new_field.shape):
             raise ValueError("action-as: the steps have another field `action_rest`; rename it")
         new_fields = {path: field for path, field in fields.items() if path != _REMAINDER}
         new_fields[_ACTION] = dataclasses.replace(field, kind=kind)

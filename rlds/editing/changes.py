@@ -192,9 +192,9 @@ class MeaningView(Change):
         if names and (*field.shape, None)[-2:][0] != len(names):
             raise ValueError(f"set_meaning: {path}: {len(names)} names, but it is {field}")
         unknown = Field(field.dtype)
-        declared = {name: value or getattr(unknown, name) for name, value in meaning.items()}
-        declared |= {"names": names} if names else {}
-        super().__init__(base, {**fields, path: dataclasses.replace(field, **declared)})
+        new_meaning = {name: value or getattr(unknown, name) for name, value in meaning.items()}
+        new_meaning |= {"names": names} if names else {}
+        super().__init__(base, {**fields, path: dataclasses.replace(field, **new_meaning)})
 
 
 class FillView(Change):
@@ -437,14 +437,14 @@ def as_field_value(value: Any, field: Any, path: str) -> Any:
     array = np.asarray(value)
     try:
         with np.errstate(invalid="ignore", over="ignore"):
-            stored = array.astype(field.column_dtype)
+            converted = array.astype(field.column_dtype)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(mismatch) from None
     is_float = field.column_dtype.kind == "f" and array.dtype.kind in "iuf"
-    if is_float and not np.array_equal(np.isfinite(stored), np.isfinite(array)):
+    if is_float and not np.array_equal(np.isfinite(converted), np.isfinite(array)):
         raise ValueError(f"{mismatch}, which cannot hold it")
     is_number = array.dtype.kind not in "USO"
-    is_exact = is_number and (is_float or np.array_equal(stored, array))
-    if not (is_exact and fits(stored.shape, field.shape)):
+    is_exact = is_number and (is_float or np.array_equal(converted, array))
+    if not (is_exact and fits(converted.shape, field.shape)):
         raise ValueError(mismatch)
-    return stored[()]
+    return converted[()]

@@ -398,9 +398,9 @@ def _split_of_each(episodes: Episodes) -> np.ndarray:
 
 def _check_rates(datasets: Mapping[str, Episodes]) -> None:
     rates = {name: rate_in(episodes.metadata) for name, episodes in datasets.items()}
-    declared = {name: rate for name, rate in rates.items() if rate is not None}
-    if len(set(declared.values())) > 1:
-        texts = ", ".join(f"{rate:g} in {name}" for name, rate in declared.items())
+    declared_rates = {name: rate for name, rate in rates.items() if rate is not None}
+    if len(set(declared_rates.values())) > 1:
+        texts = ", ".join(f"{rate:g} in {name}" for name, rate in declared_rates.items())
         raise ValueError(f"merge: the frame rates differ: {texts}")
 
 

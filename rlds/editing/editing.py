@@ -112,8 +112,8 @@ class Edit:
             digests=digests,
         )
         names = [operation.name for operation in operations if isinstance(operation, Describe)]
-        facts = {**draft.metadata, **draft.facts}
-        self.description_changes = {name: facts[name] for name in names}
+        description = {**draft.metadata, **draft.facts}
+        self.description_changes = {name: description[name] for name in names}
         self.view = draft.view(renumbers_copies=export_class(format).renumbers_copies)
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
         licenses = {name: episodes.source.about.license for name, episodes in datasets.items()}

@@ -123,10 +123,10 @@ class _Rules:
             pair = dict(_leaves(parsed(value))), dict(_leaves(parsed(other)))
             for keys in {**pair[0], **pair[1]} if value != other else ():
                 key, both = "/".join((path, *keys)), [leaves.get(keys) for leaves in pair]
-                one, two = map(json.dumps, both)  # As texts, two NaN are equal.
-                if both[0] != both[1] and one != two and not self.is_counted(key):
-                    one, two = (shorten(text, _MAX_CHARS) for text in (one, two))
-                    return f"{key}: {one} in {first}, {two} in {name}"
+                text, other_text = map(json.dumps, both)  # As texts, two NaN are equal.
+                if both[0] != both[1] and text != other_text and not self.is_counted(key):
+                    text, other_text = (shorten(text, _MAX_CHARS) for text in (text, other_text))
+                    return f"{key}: {text} in {first}, {other_text} in {name}"
         return ""
 
 

@@ -354,10 +354,12 @@ class Split(Operation):
         return [names[split] for split in splits.tolist()]
 
     def _by_fraction(self, draft: Draft) -> list[str | None]:
-        shares = [share for share in self.parts.values() if share is not None]
-        if wrong := [share for share in shares if isinstance(share, str)]:
-            raise ValueError(f"split: got {wrong[0]!r} and fractions; use two split operations")
-        default = max(1 - sum(map(float, shares)), 0)
+        entries = [entry for entry in self.parts.values() if entry is not None]
+        if conditions := [entry for entry in entries if isinstance(entry, str)]:
+            raise ValueError(
+                f"split: got {conditions[0]!r} and fractions; use two split operations"
+            )
+        default = max(1 - sum(map(float, entries)), 0)
         fractions = np.array([default if f is None else f for f in self.parts.values()])
         if (fractions < 0).any() or not np.isclose(fractions.sum(), 1):
             raise ValueError(

@@ -166,11 +166,11 @@ def _stacked_column(column: Any) -> Any:
 def _step_flags(is_terminal: Any, num_steps: int, names: Collection[str]) -> dict[str, np.ndarray]:
     """Returns the step flags by path: `is_first` of the first step, `is_last` of the last one."""
     rows = np.arange(num_steps)
-    stored = np.zeros(num_steps, np.bool_) if is_terminal is None else is_terminal
+    is_terminal = np.zeros(num_steps, np.bool_) if is_terminal is None else is_terminal
     is_last = rows == num_steps - 1
     flags = {
         rlds.IS_FIRST: rows == 0,
         rlds.IS_LAST: is_last,
-        rlds.IS_TERMINAL: np.asarray(stored, np.bool_) & is_last,
+        rlds.IS_TERMINAL: np.asarray(is_terminal, np.bool_) & is_last,
     }
     return {_STEPS + name: column for name, column in flags.items() if name in names}

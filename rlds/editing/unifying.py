@@ -46,10 +46,10 @@ class UnifyView(Change):
         }
         self._dropped = old_fields.keys() - fields.keys()
         self._assumptions = [
-            f"{path}: {fact} is assumed to be {value}, as in the other datasets"
+            f"{path}: {attribute} is assumed to be {value}, as in the other datasets"
             for path, field in old_fields.items()
-            for fact, value in getattr(fields.get(path), "meaning", {}).items()
-            if isinstance(field, Field) and not getattr(field, fact)
+            for attribute, value in getattr(fields.get(path), "meaning", {}).items()
+            if isinstance(field, Field) and not getattr(field, attribute)
         ]
 
     @property
@@ -136,11 +136,11 @@ def _common_field(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
             if first != field:
                 raise ValueError(diff)
             continue
-        for fact in MEANING:
-            one, two = getattr(first, fact), getattr(field, fact)
-            if one and two and one != two and (fact != "kind" or policy == "error"):
-                advice = ". Choose with metadata='first' (--metadata first)" * (fact == "kind")
-                raise ValueError(f"{diff}: {fact} differs, {one} and {two}{advice}")
+        for attribute in MEANING:
+            old, new = getattr(first, attribute), getattr(field, attribute)
+            if old and new and old != new and (attribute != "kind" or policy == "error"):
+                advice = ". Choose with metadata='first' (--metadata first)" * (attribute == "kind")
+                raise ValueError(f"{diff}: {attribute} differs, {old} and {new}{advice}")
         if first.codes != field.codes:
             raise ValueError(f"{diff}: only one holds codes; decode it first")
         if first.shape != field.shape or first.is_text != field.is_text:
@@ -161,13 +161,13 @@ def _common_field(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
     return first
 
 
-def _common_dtype(one: Field, two: Field, diff: str) -> Any:
-    if one.dtype == two.dtype:
-        return one.dtype
-    if one.is_text:
+def _common_dtype(first: Field, second: Field, diff: str) -> Any:
+    if first.dtype == second.dtype:
+        return first.dtype
+    if first.is_text:
         return str
-    dtype = np.result_type(one.column_dtype, two.column_dtype)
-    kinds = {one.column_dtype.kind, two.column_dtype.kind}
+    dtype = np.result_type(first.column_dtype, second.column_dtype)
+    kinds = {first.column_dtype.kind, second.column_dtype.kind}
     if dtype.kind not in kinds or (len(kinds) > 1 and not kinds <= {"i", "u"}):
         raise ValueError(f"{diff}: integers, floats and flags are not converted; convert one first")
     return dtype

@@ -287,8 +287,8 @@ def _plural(count: int, noun: str) -> str:
 def _weights(estimate: Estimate) -> np.ndarray:
     """Returns the weight of each episode, `[N]`; checks that at least two are positive."""
     num_episodes = estimate.num_episodes
-    stored = estimate.episode_weights
-    weights = np.ones(num_episodes) if stored is None else np.asarray(stored, np.float64)
+    weights = estimate.episode_weights
+    weights = np.ones(num_episodes) if weights is None else np.asarray(weights, np.float64)
     num_weighted = int(np.count_nonzero(weights))
     report = estimate.weights
     if not num_episodes:
@@ -351,13 +351,13 @@ def _resample(
     block, values = max(1, _MAX_BLOCK_DRAWS // total), []
     for first in range(0, num_samples, block):
         rows = min(block, num_samples - first)
-        drawn = episodes[rng.integers(len(episodes), size=(rows, len(episodes)))]
+        resampled = episodes[rng.integers(len(episodes), size=(rows, len(episodes)))]
         if isinstance(statistic, Mean):  # Sums of the drawn terms are faster than counts.
-            sums = (weights * statistic.terms)[drawn].sum(axis=1)
-            values.append(sums / weights[drawn].sum(axis=1))
+            sums = (weights * statistic.terms)[resampled].sum(axis=1)
+            values.append(sums / weights[resampled].sum(axis=1))
         else:
-            drawn += total * np.arange(rows)[:, None]
-            counts = np.bincount(drawn.ravel(), minlength=rows * total).reshape(rows, total)
+            resampled += total * np.arange(rows)[:, None]
+            counts = np.bincount(resampled.ravel(), minlength=rows * total).reshape(rows, total)
             values.append(statistic.values(counts * weights))
     return np.concatenate(values)
 

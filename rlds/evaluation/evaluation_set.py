@@ -252,11 +252,11 @@ class EvaluationSet:
         """Returns the counts of episodes by their ends."""
         episodes = slice(None) if episodes is None else episodes
         is_terminal = self.is_terminal[episodes]
-        has_final = self.final_observation_known[episodes]
+        is_final_known = self.final_observation_known[episodes]
         return EndCounts(
             terminal=int(is_terminal.sum()),
-            truncated=int((~is_terminal & has_final).sum()),
-            unknown=int((~is_terminal & ~has_final).sum()),
+            truncated=int((~is_terminal & is_final_known).sum()),
+            unknown=int((~is_terminal & ~is_final_known).sum()),
             censored=censored,
             left_out=left_out,
         )
@@ -272,15 +272,16 @@ class EvaluationSet:
           episodes: Indices, a mask or a slice.
         """
         indices = np.arange(self.num_episodes)[episodes]
-        lengths, has_final = self.num_transitions[indices], self.final_observation_known[indices]
+        lengths = self.num_transitions[indices]
+        is_final_known = self.final_observation_known[indices]
         transitions = _ranges(self.splits[:-1][indices], lengths)
         return dataclasses.replace(
             self,
             num_transitions=lengths,
             is_terminal=self.is_terminal[indices],
-            final_observation_known=has_final,
+            final_observation_known=is_final_known,
             observations=self.observations_at(
-                _ranges(self._first_rows[indices], lengths + has_final)
+                _ranges(self._first_rows[indices], lengths + is_final_known)
             ),
             actions=self.actions_at(transitions),
             rewards=self.rewards[transitions],
@@ -394,15 +395,15 @@ def collect(
         raise ValueError("collect: there are no episodes")
     columns = {path: _concatenate(blocks, path) for path in blocks[0].columns}
     lengths = np.concatenate([block.num_steps for block in blocks])
-    has_final = np.concatenate([block.final_observation_known for block in blocks])
+    is_final_known = np.concatenate([block.final_observation_known for block in blocks])
     is_transition = np.ones(int(lengths.sum()), np.bool_)
-    is_transition[np.cumsum(lengths)[has_final] - 1] = False
+    is_transition[np.cumsum(lengths)[is_final_known] - 1] = False
     transitions = np.flatnonzero(is_transition)
     rows = dict.fromkeys(scalar_paths, transitions)
     if log_prob_in_next_step and log_prob is not None:
-        if not has_final.all():
+        if not is_final_known.all():
             raise ValueError(
-                f"collect: the final observation of episode {np.argmin(has_final)} is "
+                f"collect: the final observation of episode {np.argmin(is_final_known)} is "
                 f"unknown, so no step after its last action has the field {log_prob!r}"
             )
         rows["log_probs"] = transitions + 1
@@ -413,9 +414,9 @@ def collect(
             _check_no_nan(path, column, role_rows, lengths)
     actions = _role_values(nested, action, len(is_transition))
     return EvaluationSet(
-        num_transitions=lengths - has_final,
+        num_transitions=lengths - is_final_known,
         is_terminal=np.concatenate([block.is_terminal for block in blocks]),
-        final_observation_known=has_final,
+        final_observation_known=is_final_known,
         observations=_role_values(nested, observation, len(is_transition)),
         actions=_map(lambda column: column[transitions], actions),
         **{
@@ -442,10 +443,13 @@ def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
     first = 0
     table = _table_of(data)
     chunks = _read_episodes(data, paths) if table is None else _read_table(table, paths)
-    for columns, flags, num_steps, has_final in chunks:
+    for columns, flags, num_steps, is_final_known in chunks:
         _check_flags(flags, num_steps, first)
         yield _Block(
-            columns, num_steps, has_final, _is_terminal(flags, num_steps, has_final, first)
+            columns,
+            num_steps,
+            is_final_known,
+            _is_terminal(flags, num_steps, is_final_known, first),
         )
         first += len(num_steps)
 
@@ -511,9 +515,9 @@ def _read_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_C
         lengths = {name: len(column) for name, column in (columns | flags).items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"collect: columns of episode {index} differ in length: {lengths}")
-        has_final = np.asarray(episode.get(rlds.FINAL_OBSERVATION_KNOWN, True), np.bool_)
+        is_final_known = np.asarray(episode.get(rlds.FINAL_OBSERVATION_KNOWN, True), np.bool_)
         length = np.array([next(iter(lengths.values()))])
-        yield columns, flags, length, has_final.reshape(1)
+        yield columns, flags, length, is_final_known.reshape(1)
 
 
 def _without_images(
@@ -604,7 +608,7 @@ def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: 
 
 
 def _is_terminal(
-    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, has_final: np.ndarray, first: int
+    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, is_final_known: np.ndarray, first: int
 ) -> np.ndarray:
     """Returns a mask of the terminal episodes, by their flags or their last discount."""
     last = np.cumsum(num_steps) - 1
@@ -616,9 +620,9 @@ def _is_terminal(
             f"collect: the steps of episode {first} have neither {rlds.IS_TERMINAL!r} nor "
             f"{rlds.DISCOUNT!r}; without one, terminated and truncated episodes look alike"
         )
-    rows = np.maximum(last - has_final, 0)
+    rows = np.maximum(last - is_final_known, 0)
     continues = [(column[rows] != 0).reshape(len(rows), -1).any(axis=1) for column in discounts]
-    return (num_steps > has_final) & ~np.any(continues, axis=0)
+    return (num_steps > is_final_known) & ~np.any(continues, axis=0)
 
 
 def _concatenate(blocks: Sequence[_Block], path: str) -> np.ndarray:

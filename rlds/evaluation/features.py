@@ -190,9 +190,9 @@ class Quadratic(Features):
         else:
             rng = rng or np.random.default_rng(self.seed)
             samples = [policy.sample(observations, rng) for _ in range(self.num_samples)]
-            drawn = np.stack([as_vectors(actions, "action") for actions in samples])
-            mean = drawn.mean(axis=0)
-            covariances = np.einsum("kni,knj->nij", drawn - mean, drawn - mean) / len(drawn)
+            vectors = np.stack([as_vectors(actions, "action") for actions in samples])
+            mean = vectors.mean(axis=0)
+            covariances = np.einsum("kni,knj->nij", vectors - mean, vectors - mean) / len(vectors)
         # The mean of a product is the product of the means, and the covariance.
         features = self(observations, mean)
         size = _vector_size(features.shape[1])

@@ -136,10 +136,10 @@ def _censor(
     num_cut, first = int(is_cut.sum()), int(np.argmax(is_cut))
     if not num_cut:
         return None, 0, []
-    fact = f"{num_cut} of {data.num_episodes} episodes were cut before step {horizon}"
+    problem = f"{num_cut} of {data.num_episodes} episodes were cut before step {horizon}"
     if censored == "error":
         raise ValueError(
-            f"{fact}, the first of them episode {first}, after {data.num_transitions[first]} "
+            f"{problem}, the first of them episode {first}, after {data.num_transitions[first]} "
             "transitions, so their returns are unknown. Pass a shorter horizon, or None for the "
             "value up to the end of each episode. Or pass censored='drop' to leave them out, or "
             "censored='observed' to average each step over the episodes observed there."
@@ -147,20 +147,20 @@ def _censor(
     if censored == "drop":
         keep = np.flatnonzero(~is_cut)
         if not len(keep):
-            raise ValueError(f"{fact}, so no episode is left. Pass a shorter horizon.")
+            raise ValueError(f"{problem}, so no episode is left. Pass a shorter horizon.")
         return (
             keep,
             num_cut,
-            [f"{fact} and left out: the remaining episodes may have higher or lower returns."],
+            [f"{problem} and left out: the remaining episodes may have higher or lower returns."],
         )
     if not per_decision:
         raise ValueError(
-            f"{fact}: censored='observed' goes with per_decision=True, because the weight of "
+            f"{problem}: censored='observed' goes with per_decision=True, because the weight of "
             "an episode needs all its steps"
         )
     warnings = [
-        f"{fact}: later steps are averaged over the episodes observed there, which may have higher "
-        "or lower returns."
+        f"{problem}: later steps are averaged over the episodes observed there, which may have "
+        "higher or lower returns."
     ]
     longest = int(data.num_transitions.max())
     if longest < horizon:

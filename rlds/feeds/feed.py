@@ -130,11 +130,11 @@ class Feed:
             raise ValueError(f"{shortage}: use a smaller batch_size, or another remainder")
 
     def __repr__(self) -> str:
-        facts = [repr(self.samples), f"batches of {self.batch_size}"]
-        facts += [f"shuffle={self.plans[0].shuffle!r}", f"seed={self.seed}"]
-        facts += ["without end" if self.epochs is None else f"{len(self)} batches"]
-        facts += [f"rank {self.rank} of {self.world}"] if self.world > 1 else []
-        return f"Feed({', '.join(facts)})"
+        descriptions = [repr(self.samples), f"batches of {self.batch_size}"]
+        descriptions += [f"shuffle={self.plans[0].shuffle!r}", f"seed={self.seed}"]
+        descriptions += ["without end" if self.epochs is None else f"{len(self)} batches"]
+        descriptions += [f"rank {self.rank} of {self.world}"] if self.world > 1 else []
+        return f"Feed({', '.join(descriptions)})"
 
     @property
     def num_batches(self) -> int | None:

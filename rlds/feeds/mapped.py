@@ -295,11 +295,11 @@ class MappedStorage(Storage):
         verify: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        stored = episodes.source.can.examples
-        assert stored is not None
+        examples = episodes.source.can.examples
+        assert examples is not None
         self._episodes, self.fields, self._options = episodes, fields, options
         self.decoders = options.decoders(fields)
-        folder = stored.folder
+        folder = examples.folder
         split = folder[episodes.split]
         urls = [os.fspath(piece.path) for piece in split.cut(0, len(split))]
         copies = None

@@ -107,12 +107,12 @@ def materialise(
         source = open_episodes(source, split or "all", **options)
     elif options:
         raise TypeError(f"option {min(options)!r}: pass it to rlds.sources.open with the path")
-    opened: Any = reading.with_image_files(source.source)
-    as_png = opened.about.images_as_png and opened.can.examples is None
+    image_source: Any = reading.with_image_files(source.source)
+    as_png = image_source.about.images_as_png and image_source.can.examples is None
     if fields is not None or images == "raw" or as_png != (images == "png"):
-        opened = Materialised(opened, fields, images, image_size, jpeg)
+        image_source = Materialised(image_source, fields, images, image_size, jpeg)
     writer = prepare(
-        Episodes(opened, split or source.split, format=source.format),
+        Episodes(image_source, split or source.split, format=source.format),
         "tfds",
         name=name or (None if source.source.can.examples else "materialised"),
         file_format="tfrecord",

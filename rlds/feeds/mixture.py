@@ -93,8 +93,8 @@ class Mixture:
 
     def __repr__(self) -> str:
         counts = zip(self.counts, self.datasets)
-        shares = [f"{count / _BLOCK_SIZE:.3%} {dataset!r}" for count, dataset in counts]
-        return f"Mixture({'; '.join(shares)})"
+        dataset_texts = [f"{count / _BLOCK_SIZE:.3%} {dataset!r}" for count, dataset in counts]
+        return f"Mixture({'; '.join(dataset_texts)})"
 
     @property
     def spec(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
@@ -189,9 +189,9 @@ def _warn_of_differences(datasets: Sequence[Samples]) -> None:
                 if any(texts.setdefault(code, text) != text for code, text in table.items()):
                     differing.append(f"texts of {name}")
         if differing:
-            facts = ", ".join(dict.fromkeys(differing))
+            attributes = ", ".join(dict.fromkeys(differing))
             warnings.warn(
-                f"{path}: the mixed datasets have different {facts}. Convert one with "
+                f"{path}: the mixed datasets have different {attributes}. Convert one with "
                 "Feed(transform=...), use a field of texts instead of numbers, or open the "
                 "datasets as one table, rlds.feeds.open([...])",
                 stacklevel=4,

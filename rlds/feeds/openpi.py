@@ -57,14 +57,14 @@ def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) ->
     Raises:
       ValueError: The text has no such statistics, or they have fewer elements.
     """
-    stored = Statistics.from_json(text)
+    statistics = Statistics.from_json(text)
     names = {STATE: STATE, _ACTIONS: ACTION}
     fields = {
-        role: _first_elements(stored[name], (dims or {}).get(role), role)
+        role: _first_elements(statistics[name], (dims or {}).get(role), role)
         for name, role in names.items()
-        if name in stored
+        if name in statistics
     }
-    return dataclasses.replace(stored, fields=fields)
+    return dataclasses.replace(statistics, fields=fields)
 
 
 def _as_norm_stats(field: FieldStatistics, role: str) -> dict[str, Any]:

@@ -102,9 +102,10 @@ class Weighted(Order):
 
     @override
     def indices_at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
-        drawn = uniform_of(positions, key_of("weighted", self._seed, epoch)) * self._bounds[-1]
+        uniform = uniform_of(positions, key_of("weighted", self._seed, epoch))
         # Rounding may reach the end, where samples may have no weight.
-        return np.minimum(np.searchsorted(self._bounds, drawn, side="right"), self._last_sample)
+        samples = np.searchsorted(self._bounds, uniform * self._bounds[-1], side="right")
+        return np.minimum(samples, self._last_sample)
 
 
 class Segmented(Order):

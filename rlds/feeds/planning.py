@@ -77,9 +77,9 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
     storage, episodic = samples.table.storage, _episodic(samples)
     if requested == "auto" and not episodic and not storage.is_remote:
         reason = "single steps are read at no extra cost"
-        if (stored := _step_bytes(samples) * samples.table.num_steps) > _memory_bytes() * 0.75:
+        if (num_bytes := _step_bytes(samples) * samples.table.num_steps) > _memory_bytes() * 0.75:
             reason += (
-                f" only from memory, and {stored / 1e9:.1f} GB do not fit into it: "
+                f" only from memory, and {num_bytes / 1e9:.1f} GB do not fit into it: "
                 "shuffle='segments' reads from the disk in order"
             )
             warnings.warn(reason, stacklevel=4)  # At the call of `Feed`.

@@ -220,5 +220,5 @@ class PrioritizedFeed(Iterator[Batch]):
 
     def _identity(self) -> str:
         data, samples = self.samples.table.fingerprint(), self.samples.describe()
-        facts = data, samples, self.batch_size, self.seed, self.alpha, self.epsilon
-        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+        parameters = data, samples, self.batch_size, self.seed, self.alpha, self.epsilon
+        return hashlib.sha256(repr(parameters).encode()).hexdigest()[:16]

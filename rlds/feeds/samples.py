@@ -471,13 +471,13 @@ class Transitions(Samples):
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be between 0 and 1, got {gamma}")
         self.table, self._n, self._gamma = table, n, gamma
-        self._stored = table.storage.fields
-        self._has_flag = rlds.IS_TERMINAL in self._stored
-        self._discounts = _paths_in(self._stored, rlds.DISCOUNT)
+        self._table_fields = table.storage.fields
+        self._has_flag = rlds.IS_TERMINAL in self._table_fields
+        self._discounts = _paths_in(self._table_fields, rlds.DISCOUNT)
         self._discount_of = self._discounts_of_rewards()
         for path in (*self._discount_of, *self._discounts):
-            if self._stored[path].column_dtype.kind in "OSUcMm":
-                raise TypeError(f"field {path!r} must be numeric, got {self._stored[path]}")
+            if self._table_fields[path].column_dtype.kind in "OSUcMm":
+                raise TypeError(f"field {path!r} must be numeric, got {self._table_fields[path]}")
         if not self._has_flag and not self._discounts:
             raise KeyError(
                 f"the steps have neither {rlds.IS_TERMINAL!r} nor {rlds.DISCOUNT!r}; without "
@@ -486,10 +486,10 @@ class Transitions(Samples):
 
     def _discounts_of_rewards(self) -> dict[str, str]:
         """Returns the discount field of each reward, by their paths."""
-        shapes = {p: self._stored[p].shape for p in _paths_in(self.table.fields, rlds.REWARD)}
+        shapes = {p: self._table_fields[p].shape for p in _paths_in(self.table.fields, rlds.REWARD)}
         if self._n == 1:  # The reward of a single step is not discounted.
             return dict.fromkeys(shapes, "")
-        discounts = {path: self._stored[path].shape for path in self._discounts}
+        discounts = {path: self._table_fields[path].shape for path in self._discounts}
         return discounts_of(shapes, discounts or {rlds.DISCOUNT: ()})
 
     @override
@@ -531,8 +531,8 @@ class Transitions(Samples):
         for product in products.values():
             product *= match_rank(product, ~next_is_terminal)
         for path, values in (totals | products).items():
-            stored = self._stored.get(path)
-            dtype = np.dtype(np.float32) if stored is None else _float_dtype(stored.column_dtype)
+            field = self._table_fields.get(path)
+            dtype = np.dtype(np.float32) if field is None else _float_dtype(field.column_dtype)
             result[path] = values.astype(dtype, copy=False)
         result |= observations
         result["next_is_last"] = next_steps == num_transitions
@@ -575,8 +575,8 @@ class Transitions(Samples):
     ) -> tuple[Columns, Columns]:
         """Returns the n-step returns, and the products of the discounts, in float64."""
         totals = {path: columns[path] for path in self._discount_of}
-        stored = {p: columns[p] if p in columns else rows.take(p) for p in self._discounts}
-        products = {path: self._gamma * values.astype(float) for path, values in stored.items()}
+        discounts = {p: columns[p] if p in columns else rows.take(p) for p in self._discounts}
+        products = {path: self._gamma * values.astype(float) for path, values in discounts.items()}
         products = products or {rlds.DISCOUNT: np.full(len(steps), self._gamma)}
         for offset in range(1, self._n):
             is_valid = steps + offset < num_transitions
@@ -816,17 +816,17 @@ class GoalSamples(_DerivedSamples):
     ) -> None:
         super().__init__(samples)
         self._goals, self._reward_fn = goals, reward_fn
-        stored = self.table.storage.fields
+        fields = self.table.storage.fields
         for name in (*goals.fields, *([goals.goal_field] if goals.goal_field else [])):
-            if root_of(name) != rlds.OBSERVATION or not _paths_in(stored, name):
-                observed = [path for path in stored if root_of(path) == rlds.OBSERVATION]
+            if root_of(name) != rlds.OBSERVATION or not _paths_in(fields, name):
+                observed = [path for path in fields if root_of(path) == rlds.OBSERVATION]
                 hint = suggest_fields(name, observed, step_aliases(self.table.episodes.source))
                 raise KeyError(f"no field {name!r} of observations; {hint}")
-        paths = [path for name in goals.fields for path in _paths_in(stored, name)]
+        paths = [path for name in goals.fields for path in _paths_in(fields, name)]
         own_paths = paths
         if goals.goal_field is not None:
-            own_paths = _paths_in(stored, goals.goal_field)
-            types = {path: (stored[path].column_dtype, stored[path].shape) for path in stored}
+            own_paths = _paths_in(fields, goals.goal_field)
+            types = {path: (fields[path].column_dtype, fields[path].shape) for path in fields}
             if [types[path] for path in paths] != [types[path] for path in own_paths]:
                 other = f"another dtype or shape than {goals.fields}"
                 raise ValueError(f"goal_field: {goals.goal_field!r} has {other}")
@@ -1060,11 +1060,12 @@ class SubsampledSamples(_DerivedSamples):
     def columns(self, batch: SampleRows) -> Columns:
         counts, sample_ends = self._samples._counts, self._samples._sample_ends
         _, episodes, steps, epoch = batch
-        drawn = steps.copy()
+        subsampled = steps.copy()
         for episode in np.unique(episodes[counts[episodes] > self._length]).tolist():
             rows, size = episodes == episode, int(counts[episode])
-            drawn[rows] = permute(steps[rows], size, key_of("some", self._seed, epoch, episode))
-        indices = sample_ends[episodes] - counts[episodes] + drawn
+            key = key_of("some", self._seed, epoch, episode)
+            subsampled[rows] = permute(steps[rows], size, key)
+        indices = sample_ends[episodes] - counts[episodes] + subsampled
         return self._samples.columns(SampleRows(indices, *self._samples.locate(indices), epoch))
 
 

@@ -79,7 +79,7 @@ def to_policy_json(
 
 def from_policy_json(text: str, dataset_name: str | None) -> Statistics:
     """Reads the statistics of a dataset from JSON of Octo or OpenVLA."""
-    stored = Statistics.from_json(text, dataset_name=dataset_name)
+    statistics = Statistics.from_json(text, dataset_name=dataset_name)
     names = {ACTION: ACTION, STATE: PROPRIO}
-    fields = {role: stored[name] for role, name in names.items() if name in stored}
-    return dataclasses.replace(stored, fields=fields)
+    fields = {role: statistics[name] for role, name in names.items() if name in statistics}
+    return dataclasses.replace(statistics, fields=fields)

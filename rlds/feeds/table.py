@@ -242,8 +242,8 @@ def _readable_fields(episodes: Episodes, options: ReadOptions) -> dict[str, Fiel
 def _step_fields(episodes: Episodes) -> dict[str, Any]:
     """Returns the step fields, by their paths; for TFDS in the order of its features."""
     fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-    if (stored := episodes.source.can.examples) is not None:
-        steps = stored.folder.features[rlds.STEPS]
+    if (examples := episodes.source.can.examples) is not None:
+        steps = examples.folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
         order = {leaf.name: index for index, leaf in enumerate(leaves_of(steps.feature))}
         paths = sorted(fields, key=lambda path: order.get(path, len(order)))
@@ -766,5 +766,5 @@ def list_names(names: Sequence[str]) -> str:
     >>> list_names(["a", "b", "c", "d", "e", "f"])
     'a, b, c, d and 2 more'
     """
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"{', '.join(names[:_MAX_NAMES])}{more}"
+    ellipsis = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{ellipsis}"

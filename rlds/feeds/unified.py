@@ -82,8 +82,8 @@ def unify(
     if to_hz is not None and hz is None:
         raise ValueError("hz: the rate of the dataset is unknown; pass its steps per second")
     ratio = 1.0 if to_hz is None or hz is None else hz / to_hz
-    stored, lengths = table.storage.fields, table.storage.outlines
-    view = UniformFields(table.source, stored, lengths, targets, fields, ratio, relative or {})
+    base_fields, lengths = table.storage.fields, table.storage.outlines
+    view = UniformFields(table.source, base_fields, lengths, targets, fields, ratio, relative or {})
     storage = ViewStorage.over(view, view.columns, table.storage, view.facts)
     uniform_table = table._with(storage=storage, fields=view.columns)
     no_rows = np.zeros(0, np.int64)
@@ -124,7 +124,7 @@ class UniformFields(View):
     def __init__(
         self,
         base: Source,
-        stored: Mapping[str, Field],
+        base_fields: Mapping[str, Field],
         outlines: Lengths,
         targets: Mapping[str, Field],
         sources: Mapping[str, _Path],
@@ -132,15 +132,16 @@ class UniformFields(View):
         relative: Mapping[str, Sequence[bool]],
     ) -> None:
         super().__init__(base)
-        self._stored, self._outlines, self._targets, self._ratio = stored, outlines, targets, ratio
+        self._base_fields, self._outlines = base_fields, outlines
+        self._targets, self._ratio = targets, ratio
         self._sources = {
             path: [names] if isinstance(names, str) else list(names or [])
             for path, names in sources.items()
         }
         self._relative = {path: np.array(mask, np.bool_) for path, mask in relative.items()}
         for path in [p for names in self._sources.values() for p in names if p is not None]:
-            if path not in stored:
-                raise KeyError(f"no field {path!r}; {suggest_fields(path, stored)}")
+            if path not in base_fields:
+                raise KeyError(f"no field {path!r}; {suggest_fields(path, base_fields)}")
         # Masks are constant over steps, except for texts.
         self._masks = {f"{path}{_MASK}": self._mask(path) for path in targets}
         masks = {path: Field(np.bool_, mask.shape) for path, mask in self._masks.items()}
@@ -190,7 +191,7 @@ class UniformFields(View):
             return np.array(bool(sources))
         mask, has_value = np.zeros(int(field.shape[0] or 0), np.bool_), []
         for name in sources:
-            size = 1 if name is None else math.prod(self._stored[name].shape)  # type: ignore[arg-type]
+            size = 1 if name is None else math.prod(self._base_fields[name].shape)  # type: ignore[arg-type]
             has_value += [name is not None] * size
         mask[: len(has_value)] = has_value[: len(mask)]
         return mask

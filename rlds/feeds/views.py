@@ -132,7 +132,7 @@ class ViewStorage(Storage):
                 base = bases.setdefault((id(source), name), len(bases))
                 sources += [(source, name)] if base == len(sources) else []
                 self._base_of[rows][group], self._base_indices[rows][group] = base, indices
-        opened = []
+        datasets = []
         for base, (source, name) in enumerate(sources):  # Open only the needed range.
             mask = self._base_of == base
             begin = int(self._base_indices[mask].min(initial=source.num_episodes(name)))
@@ -140,8 +140,8 @@ class ViewStorage(Storage):
             self._base_indices[mask] -= begin
             is_whole = end - begin == source.num_episodes(name)
             name = name if is_whole else f"{name}[{begin}:{end}]"
-            opened.append(Episodes(source, name, format=episodes.format))
-        return opened
+            datasets.append(Episodes(source, name, format=episodes.format))
+        return datasets
 
     def _lengths(self, bases: Sequence[Storage]) -> Lengths:
         lengths = Lengths(*map(self._in_view_order, zip(*(base.outlines for base in bases))))
@@ -230,8 +230,9 @@ class ViewStorage(Storage):
         if base_name is None or any(mask.any() for mask in is_changed):
             return None
         columns = [base.metadata_column(base_name) for base in self.bases]
-        stored = [column for column in columns if column is not None]
-        return self._in_view_order(stored) if stored and len(stored) == len(columns) else None
+        base_columns = [column for column in columns if column is not None]
+        is_complete = 0 < len(base_columns) == len(columns)
+        return self._in_view_order(base_columns) if is_complete else None
 
     @override
     def is_random(self, path: str) -> bool:

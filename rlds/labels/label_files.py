@@ -43,8 +43,8 @@ def write(labels: Labels, path: str | os.PathLike[str]) -> int:
     """
     kind, content = _suffix_of(path), io.BytesIO()
     lengths = dict(zip(labels.digests, labels.lengths))
-    facts = [{**vars(row), "steps": lengths[row.episode]} for row in labels]
-    rows = [{name: row[name] for name in _ALL_COLUMNS} for row in facts]
+    entries = [{**vars(row), "steps": lengths[row.episode]} for row in labels]
+    rows = [{name: row[name] for name in _ALL_COLUMNS} for row in entries]
     if kind == ".jsonl":
         content.write("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows).encode())
     elif kind == ".json":
@@ -168,10 +168,11 @@ def as_labels(
         identities.add(_identity(label))
         new.append(label)
     if missing:
-        more = f"; and {len(missing) - _MAX_MESSAGES} more" if len(missing) > _MAX_MESSAGES else ""
+        num_more = len(missing) - _MAX_MESSAGES
+        ellipsis = f"; and {num_more} more" if num_more > 0 else ""
         raise ValueError(
             f"{prefix}no episode of this dataset matches {len(missing)} rows, so no row was added: "
-            f"{'; '.join(missing[:_MAX_MESSAGES])}{more}"
+            f"{'; '.join(missing[:_MAX_MESSAGES])}{ellipsis}"
         )
     return new
 
@@ -287,9 +288,9 @@ def _regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             user = annotation.get("completed_by") or ""
             user = user.get("email") or user.get("id") if isinstance(user, Mapping) else user
             for region in () if annotation.get("was_cancelled") else annotation["result"]:
-                facts = {"annotator": str(user), "at": annotation.get("created_at")}
-                facts |= {n: v for n, v in region.get("meta", {}).items() if n in _META_COLUMNS}
-                row = {**episode, **facts, "layer": region["from_name"], "id": region["id"]}
+                columns = {"annotator": str(user), "at": annotation.get("created_at")}
+                columns |= {n: v for n, v in region.get("meta", {}).items() if n in _META_COLUMNS}
+                row = {**episode, **columns, "layer": region["from_name"], "id": region["id"]}
                 value = region["value"]
                 keys = ("timelinelabels", *_REGION_KEYS.values())
                 name = next((key for key in keys if key in value), "")

@@ -189,8 +189,8 @@ class Labels:
         if type not in (None, kind):
             raise ValueError(f"type: got {type!r}, but the layer {layer!r} has the type {kind}")
         identity = {"episode": self.digest(episode), "key": self._row(episode)["key"]}
-        facts: dict[str, Any] = {"begin": begin, "end": end, "annotator": by, "tool": tool}
-        row = Label(layer=layer, type=kind, value=value, **identity, **facts)
+        attributes: dict[str, Any] = {"begin": begin, "end": end, "annotator": by, "tool": tool}
+        row = Label(layer=layer, type=kind, value=value, **identity, **attributes)
         self._add_rows([row], {row.episode: self._row(episode)["steps"]})
         return row
 

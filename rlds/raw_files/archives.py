@@ -97,15 +97,15 @@ def read_member(archive: epath.Path, name: str, max_bytes: int) -> bytes:
     Raises:
       SourceError: The file is larger than `max_bytes`, or than its compressed size allows.
     """
-    with archive.open("rb") as file, zipfile.ZipFile(file) as opened:
-        info = opened.getinfo(name)
+    with archive.open("rb") as file, zipfile.ZipFile(file) as zip_archive:
+        info = zip_archive.getinfo(name)
         check_method(info, archive)
         size = min(info.compress_size, archive.stat().length)
         check_declared(info.file_size, size, file=archive / name)
         if info.file_size > max_bytes:
             message = f"it holds {info.file_size:,} bytes, expected no more than {max_bytes:,}"
             raise SourceError(message, file=archive / name)
-        return opened.read(info)
+        return zip_archive.read(info)
 
 
 def check_method(info: zipfile.ZipInfo, file: epath.Path) -> None:
@@ -124,14 +124,14 @@ def check_method(info: zipfile.ZipInfo, file: epath.Path) -> None:
 
 def _extract(archive: epath.Path, directory: epath.Path) -> None:
     """Writes the files of an archive to a directory."""
-    size, declared = archive.stat().length, 0
+    size, num_bytes = archive.stat().length, 0
     members = _zip_members if archive.name.endswith(".zip") else _tar_members
     for member in members(archive):
         name = PurePosixPath(member.name)
         if name.is_absolute() or ".." in name.parts or any(c in member.name for c in "\\\0"):
             raise _refusal("its path leads out of the archive", archive, member.name)
-        declared += member.size
-        check_declared(declared, size, file=archive, field=member.name)
+        num_bytes += member.size
+        check_declared(num_bytes, size, file=archive, field=member.name)
         path = directory / name
         with storage_errors(path):
             (path.parent if member.open else path).mkdir(parents=True, exist_ok=True)
@@ -148,12 +148,12 @@ def _refusal(reason: str, archive: epath.Path, name: str) -> SourceError:
 
 
 def _zip_members(archive: epath.Path) -> Iterator[_Member]:
-    with archive.open("rb") as file, zipfile.ZipFile(file) as opened:
-        for info in opened.infolist():
+    with archive.open("rb") as file, zipfile.ZipFile(file) as zip_archive:
+        for info in zip_archive.infolist():
             check_method(info, archive)
             if stat.S_ISLNK(info.external_attr >> 16):
                 raise _refusal("neither a file nor a directory", archive, info.filename)
-            content = None if info.is_dir() else functools.partial(opened.open, info)
+            content = None if info.is_dir() else functools.partial(zip_archive.open, info)
             yield _Member(info.filename, info.file_size, content)
 
 

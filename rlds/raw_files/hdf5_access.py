@@ -285,12 +285,12 @@ class Hdf5File:
                 raise self.error(f"a view of other arrays, {_ELSEWHERE}", path)
             if layout == h5py.h5d.CHUNKED:  # Reading a value decompresses its whole chunk.
                 chunk_bytes = math.prod(plan.get_chunk()) * value_bytes
-        declared = num_bytes + chunk_bytes
+        declared_size = num_bytes + chunk_bytes
         # Other filters may compress better than deflate; then each chunk must exist.
-        if declared > possible_bytes(self._size) and not (
+        if declared_size > possible_bytes(self._size) and not (
             chunk_bytes and array.get_num_chunks() * chunk_bytes >= num_bytes
         ):
-            check_declared(declared, self._size, file=self.path, field=path)
+            check_declared(declared_size, self._size, file=self.path, field=path)
         return shape, offset
 
     def read_at(self, offset: int, values: np.ndarray, path: str) -> None:
@@ -347,13 +347,13 @@ class Hdf5File:
             file: Any = self.path
             if not is_local(self.path):  # HDF5 does not open URLs.
                 file = self._opened.enter_context(open_binary(self.path))
-            opened = self._opened.enter_context(h5py.File(file, "r", **self._cache))
+            hdf5_file = self._opened.enter_context(h5py.File(file, "r", **self._cache))
             self._size = int(as_path(self.path).stat().length)
             # Behind a user block, HDF5 1.14 has offsets even for unwritten values.
             self._has_offsets = (
-                is_local(self.path) and hasattr(os, "preadv") and not opened.userblock_size
+                is_local(self.path) and hasattr(os, "preadv") and not hdf5_file.userblock_size
             )
-            return opened
+            return hdf5_file
         except Exception as error:
             self._opened.close()
             if isinstance(error, OSError) and is_damage(error):

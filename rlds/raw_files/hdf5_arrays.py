@@ -64,9 +64,9 @@ class ArrayReader:
             if not is_array(item):
                 yield path, item, None
                 continue
-            if (stored := self.stored(item, path)) is None:
+            if (array_type := self.stored(item, path)) is None:
                 raise self._hdf5.error("an array without values", path)
-            yield path, item, stored
+            yield path, item, array_type
 
     def stored(self, array: Any, path: str) -> StoredArray | None:
         """Returns the type of a `DatasetID`; None if it has no values. See `describe`."""
@@ -89,25 +89,25 @@ class ArrayReader:
         h5py = import_extra("h5py")
         types = {}
         for name in (h5py.Dataset if is_array(item) else h5py.Group)(item).attrs:
-            stored = h5py.h5a.open(item, name.encode())
-            if stored.get_space().get_simple_extent_type() != h5py.h5s.NULL:
-                dtype, kind, _ = self._type(stored, f"{path}@{name}")
-                types[name] = StoredArray(dtype, kind, stored.shape)
+            attribute = h5py.h5a.open(item, name.encode())
+            if attribute.get_space().get_simple_extent_type() != h5py.h5s.NULL:
+                dtype, kind, _ = self._type(attribute, f"{path}@{name}")
+                types[name] = StoredArray(dtype, kind, attribute.shape)
         return types
 
     def _type(self, item: Any, path: str) -> tuple[np.dtype, Kind, bool]:
         """Returns dtype and kind, and True for numbers in the byte order of this machine."""
         h5py = import_extra("h5py")
-        stored = item.get_type()
-        key = stored.encode()
+        file_type = item.get_type()
+        key = file_type.encode()
         if key not in self._types:
-            dtype, string = stored.dtype, h5py.check_string_dtype(stored.dtype)
+            dtype, string = file_type.dtype, h5py.check_string_dtype(file_type.dtype)
             if string is not None:
                 kind: Kind = "text" if string.encoding == "utf-8" else "bytes"
                 self._types[key] = np.dtype(object), kind, False
             elif dtype.kind in "biufc":
                 native = dtype.newbyteorder("=")
-                is_native = dtype.kind in "iuf" and h5py.h5t.py_create(native).equal(stored)
+                is_native = dtype.kind in "iuf" and h5py.h5t.py_create(native).equal(file_type)
                 self._types[key] = np.dtype(native.str), "numbers", is_native
             elif h5py.check_vlen_dtype(dtype) == np.uint8:
                 self._types[key] = np.dtype(object), "ragged", False
@@ -116,45 +116,45 @@ class ArrayReader:
         return self._types[key]
 
     def read(
-        self, group: Any, path: str, stored: StoredArray, rows: slice = slice(None)
+        self, group: Any, path: str, array_type: StoredArray, rows: slice = slice(None)
     ) -> np.ndarray:
         """Reads rows of an array: text as `str`, bytes and rows of other lengths as `bytes`.
 
         Args:
           group: The open `GroupID`.
           path: The path of the array in the group.
-          stored: The type of the array.
+          array_type: The type of the array.
           rows: The range of rows to read.
 
         Raises:
           SourceChangedError: The shape has changed.
           SourceError: The array is damaged.
         """
-        if stored.offset is not None:
-            return self._read_at(path, stored, rows)
+        if array_type.offset is not None:
+            return self._read_at(path, array_type, rows)
         h5py = import_extra("h5py")
         array = h5py.h5d.open(group, path.encode())
-        if array.shape != stored.shape:
+        if array.shape != array_type.shape:
             raise changed(self._hdf5.path)
         is_full = rows == slice(None)
-        if stored.kind == "numbers" and is_full and 0 not in stored.shape:
-            values = np.empty(stored.shape, stored.dtype)
+        if array_type.kind == "numbers" and is_full and 0 not in array_type.shape:
+            values = np.empty(array_type.shape, array_type.dtype)
             array.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
             return values
         read = np.asarray(h5py.Dataset(array, readonly=True)[() if is_full else rows])
-        if stored.kind == "numbers":
-            return read.astype(stored.dtype, copy=False)
+        if array_type.kind == "numbers":
+            return read.astype(array_type.dtype, copy=False)
         items = [item if isinstance(item, bytes) else item.tobytes() for item in read.reshape(-1)]
-        texts = [item.decode() for item in items] if stored.kind == "text" else items
+        texts = [item.decode() for item in items] if array_type.kind == "text" else items
         return objects(texts).reshape(read.shape)
 
-    def _read_at(self, path: str, stored: StoredArray, rows: slice) -> np.ndarray:
-        assert stored.offset is not None
-        offset, shape = stored.offset, stored.shape
+    def _read_at(self, path: str, array_type: StoredArray, rows: slice) -> np.ndarray:
+        assert array_type.offset is not None
+        offset, shape = array_type.offset, array_type.shape
         if shape:
             begin, end, _ = rows.indices(shape[0])
-            offset += begin * math.prod(shape[1:]) * stored.dtype.itemsize
+            offset += begin * math.prod(shape[1:]) * array_type.dtype.itemsize
             shape = (max(0, end - begin), *shape[1:])
-        values = np.empty(shape, stored.dtype)
+        values = np.empty(shape, array_type.dtype)
         self._hdf5.read_at(offset, values, path)
         return values

@@ -57,7 +57,7 @@ class EpisodeGroup:
             path: self._reader.stored(item, path) for path, item in self._items if is_array(item)
         }
         self.arrays: dict[str, StoredArray | ComputedArray] = {
-            path: stored for path, stored in arrays.items() if stored is not None
+            path: array for path, array in arrays.items() if array is not None
         }
 
     def error(self, message: str, path: str, row: int | None = None) -> SourceError:
@@ -94,8 +94,8 @@ class EpisodeGroup:
         by_path = {}
         for path, item in self._items:
             if h5py.h5a.get_num_attrs(item):
-                opened = (h5py.Dataset if is_array(item) else h5py.Group)(item)
-                by_path[path] = read_attributes(self._hdf5, opened, path)
+                node = (h5py.Dataset if is_array(item) else h5py.Group)(item)
+                by_path[path] = read_attributes(self._hdf5, node, path)
         attributes = by_path.pop("", {})
         attributes = {name: value for name, value in attributes.items() if name not in excluded}
         return {**({"": attributes} if attributes else {}), **by_path}
@@ -132,10 +132,10 @@ class EpisodeGroup:
         if as_rows and field.encoding:
             if self._may_be_files(path):
                 return  # Reading checks each image.
-            stored = self._field(path, self.arrays[path].shape[1:])
+            file_field = self._field(path, self.arrays[path].shape[1:])
         else:
-            stored = self.field(path) if as_rows else self.value_field(path)
-        self._check_field(stored, field, path)
+            file_field = self.field(path) if as_rows else self.value_field(path)
+        self._check_field(file_field, field, path)
 
     def rows(self, path: str, field: Field, rows: slice = slice(None)) -> np.ndarray:
         """Reads rows of an array.
@@ -171,11 +171,11 @@ class EpisodeGroup:
         except ValueError as error:
             raise self.error(str(error), path, row) from error
 
-    def _check_field(self, stored: Field, field: Field, path: str, row: int | None = None) -> None:
-        same = (stored.dtype, stored.shape, bool(stored.encoding))
+    def _check_field(self, actual: Field, field: Field, path: str, row: int | None = None) -> None:
+        same = (actual.dtype, actual.shape, bool(actual.encoding))
         if same != (field.dtype, field.shape, bool(field.encoding)):
-            types = f"{stored}, expected {field}, as in the first episode"
-            raise self.error(f"an image of {types}" if stored.encoding else types, path, row)
+            types = f"{actual}, expected {field}, as in the first episode"
+            raise self.error(f"an image of {types}" if actual.encoding else types, path, row)
 
     def _may_be_files(self, path: str) -> bool:
         """Whether rows of an array may be encoded images, by its dtype and shape."""

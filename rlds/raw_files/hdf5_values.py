@@ -87,11 +87,11 @@ def text_or_bytes(value: Any) -> Any:
     """
     if not isinstance(value, str) or value.isascii():
         return value
-    stored = value.encode(errors="surrogateescape")
+    encoded = value.encode(errors="surrogateescape")
     try:
-        return stored.decode()
+        return encoded.decode()
     except UnicodeDecodeError:
-        return stored
+        return encoded
 
 
 def encode_value(value: Any) -> Any:

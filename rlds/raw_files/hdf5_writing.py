@@ -48,8 +48,8 @@ def new_file(path: str | os.PathLike[str], *, ordered: bool = False) -> Iterator
         created = h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fapl=access, fcpl=order)
         access.close()  # Freed at the exit of Python, it would call deleted functions.
         try:
-            with h5py.File(created) as opened:
-                yield opened, file.check
+            with h5py.File(created) as hdf5_file:
+                yield hdf5_file, file.check
         finally:
             file.check()
 

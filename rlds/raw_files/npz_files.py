@@ -93,8 +93,8 @@ class NpzFile:
                 raise self.error("not an array, but another file in the zip file", name)
             check_method(member, file)
             check_declared(member.file_size, min(member.compress_size, size), file=file, field=name)
-            with source_errors(file, field=name), self._archive.open(member) as opened:
-                array = read_header(opened, file, name)
+            with source_errors(file, field=name), self._archive.open(member) as member_stream:
+                array = read_header(member_stream, file, name)
             if array.dtype.hasobject:
                 message = "pickled objects, which can run any code, are not read; save numbers"
                 raise self.error(f"{message}, or text as np.array(..., dtype=str)", name)
@@ -291,13 +291,13 @@ def read_header(
             shape, fortran, dtype = _HEADERS[version](stream)  # type: ignore[arg-type]
         except MemoryError as error:  # Raised by Python's parser for deep nesting.
             raise ValueError("the header is damaged") from error
-    fault = ""
+    problem = ""
     if not dtype.hasobject and (dtype.kind not in "biufcUS" or dtype.char in "gG"):
-        fault = f"{dtype}, expected numbers, bools or text"
+        problem = f"{dtype}, expected numbers, bools or text"
     elif any(type(length) is not int or length < 0 for length in shape):
-        fault = f"shape {shape}, expected sizes of 0 or more"
+        problem = f"shape {shape}, expected sizes of 0 or more"
     elif not dtype.itemsize and 0 not in shape:  # The size of the file does not limit empty values.
-        fault = f"{dtype}, expected values that take bytes"
-    if fault:
-        raise SourceError(fault, file=file, field=name)
+        problem = f"{dtype}, expected values that take bytes"
+    if problem:
+        raise SourceError(problem, file=file, field=name)
     return NpyArray(tuple(shape), dtype, fortran and len(shape) > 1, stream.tell())

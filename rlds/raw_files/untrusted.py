@@ -238,12 +238,12 @@ def trusted_bytes(size: int) -> int:
 
 
 def check_declared(
-    declared: int, size: int, *, file: str | os.PathLike[str], field: str | None = None
+    declared_size: int, size: int, *, file: str | os.PathLike[str], field: str | None = None
 ) -> None:
     """Checks that a file can hold the declared bytes.
 
     Args:
-      declared: The declared size of the values, uncompressed, in bytes.
+      declared_size: The declared size of the values, uncompressed, in bytes.
       size: The size of the file, in bytes.
       file: The file, for the error.
       field: The name of the values, for the error.
@@ -251,10 +251,10 @@ def check_declared(
     Raises:
       SourceError: The declared size is impossible.
     """
-    if declared > (possible := possible_bytes(size)):
+    if declared_size > (possible := possible_bytes(size)):
         raise SourceError(
-            f"{declared:,} bytes are declared, but the {size:,} bytes of the file can hold at most "
-            f"{possible:,}",
+            f"{declared_size:,} bytes are declared, but the {size:,} bytes of the file can hold "
+            f"at most {possible:,}",
             file=file,
             field=field,
         )

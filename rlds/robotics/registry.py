@@ -108,13 +108,9 @@ class Dimension:
         return f"{self.low:g} to {self.high:g}"
 
     def __str__(self) -> str:
-        facts = [
-            self.range,
-            f"in {self.unit}" if self.unit else "",
-            f"frame: {self.frame}" if self.frame else "",
-            self.doc,
-        ]
-        details = "; ".join(filter(None, facts))
+        unit = f"in {self.unit}" if self.unit else ""
+        frame = f"frame: {self.frame}" if self.frame else ""
+        details = "; ".join(filter(None, (self.range, unit, frame, self.doc)))
         confidence = ", ".join([self.confidence, *(f"{name} assumed" for name in self.assumed)])
         return f"{self.name} ({self.field}[{self.element}]): {details} ({confidence})"
 
@@ -160,7 +156,8 @@ class Disagreement:
     said: Mapping[str, str]
 
     def __str__(self) -> str:
-        return f"{self.about}: " + "; ".join(f"{name}: {fact}" for name, fact in self.said.items())
+        statements = "; ".join(f"{name}: {statement}" for name, statement in self.said.items())
+        return f"{self.about}: {statements}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,7 +296,7 @@ def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> Datase
     entry = (metadata or {}).get(OWN)
     dataset = _dataset_of(name)
     if entry is None:
-        return None if dataset is None else _entry_meaning(dataset)
+        return None if dataset is None else _elementsmeaning(dataset)
     if not isinstance(entry, Mapping):
         raise ValueError(f"the metadata of {name}: {OWN} is {entry!r:.100}, expected an object")
     return meaning_from(dataset or name, {**_entries().get(dataset or "", {}), **_by_user(entry)})
@@ -346,7 +343,7 @@ def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
         added[table_name] = {**_entries().get(table_name, {}), **_by_user(entry)}
         meaning_from(table_name, added[table_name])
     _entries().update(added)
-    _entry_meaning.cache_clear()
+    _elementsmeaning.cache_clear()
     _names.cache_clear()
 
 
@@ -408,7 +405,7 @@ def _dataset_of(name: str) -> str | None:
 
 
 @functools.cache
-def _entry_meaning(name: str) -> DatasetMeaning:
+def _elementsmeaning(name: str) -> DatasetMeaning:
     return meaning_from(name, _entries()[name])
 
 
@@ -520,43 +517,49 @@ def _action_dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[D
     quantities = _table()["quantities"]
     for text, value in entry.get("action", {}).items():
         piece = parse(text)
-        facts: dict[str, Any] = {"is": value} if isinstance(value, str) else dict(value)
-        if facts.get("is") not in quantities:
-            raise ValueError(f"{text} is {facts.get('is')!r}, expected one of {list(quantities)}")
-        quantity = quantities[facts["is"]]
-        names = _element_names(quantity["names"], piece, facts.get("size"))
-        prefix = f"{facts['part']}_" if "part" in facts else ""
+        elements: dict[str, Any] = {"is": value} if isinstance(value, str) else dict(value)
+        if elements.get("is") not in quantities:
+            raise ValueError(
+                f"{text} is {elements.get('is')!r}, expected one of {list(quantities)}"
+            )
+        quantity = quantities[elements["is"]]
+        names = _element_names(quantity["names"], piece, elements.get("size"))
+        prefix = f"{elements['part']}_" if "part" in elements else ""
         for offset, element in enumerate(names):
             yield Dimension(
                 name=prefix + element,
                 field=piece.path,
                 element=(piece.begin or 0) + offset,
-                quantity=facts["is"],
-                **_element_attributes(entry, facts, quantity, gripper),
+                quantity=elements["is"],
+                **_element_attributes(entry, elements, quantity, gripper),
             )
 
 
 def _element_attributes(
     entry: Mapping[str, Any],
-    facts: Mapping[str, Any],
+    elements: Mapping[str, Any],
     quantity: Mapping[str, Any],
     gripper: Gripper,
 ) -> dict[str, Any]:
     """Returns the unit, limits and confidence of the elements of a piece of the action."""
-    low, high, doc = facts.get("low"), facts.get("high"), facts.get("doc") or quantity["doc"]
-    is_spatial = "unit" in quantity or facts["is"].endswith("velocity")
+    low, high, doc = (
+        elements.get("low"),
+        elements.get("high"),
+        elements.get("doc") or quantity["doc"],
+    )
+    is_spatial = "unit" in quantity or elements["is"].endswith("velocity")
     unit = entry.get("unit", {}).get(quantity.get("unit"), "")
-    if facts["is"] == _GRIPPER:
-        doc = facts.get("doc") or str(gripper)
+    if elements["is"] == _GRIPPER:
+        doc = elements.get("doc") or str(gripper)
         if gripper.open is not None and gripper.closed is not None:
             low, high = sorted((gripper.open, gripper.closed))
     return {
-        "unit": facts.get("unit", unit),
-        "frame": facts.get("frame", entry.get("frame", "") if is_spatial else ""),
+        "unit": elements.get("unit", unit),
+        "frame": elements.get("frame", entry.get("frame", "") if is_spatial else ""),
         "low": low,
         "high": high,
         "doc": doc,
-        "confidence": facts.get("confidence", entry.get("confidence", "used")),
+        "confidence": elements.get("confidence", entry.get("confidence", "used")),
         "assumed": tuple(entry.get("assumed", ())) if unit else (),
     }
 

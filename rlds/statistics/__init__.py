@@ -375,8 +375,8 @@ def choose_fields(fields: Sequence[str] | None, types: Mapping[str, FieldType]) 
         all_paths += paths
     for path in all_paths:
         if not types[path].is_numeric:
-            got = types[path].description
-            raise TypeError(f"{_CALLER}: field {path!r} must be numeric, got {got}.")
+            type_name = types[path].description
+            raise TypeError(f"{_CALLER}: field {path!r} must be numeric, got {type_name}.")
     return list(dict.fromkeys(all_paths))
 
 
@@ -482,10 +482,10 @@ def _columns_of(episode: Any, index: int) -> dict[str, np.ndarray]:
     """Returns the columns of an episode, by path."""
     steps = episode.get(rlds_types.STEPS) if isinstance(episode, Mapping) else None
     if not isinstance(steps, Mapping):
-        got = f"a {type(episode if steps is None else steps).__name__}"
+        type_name = f"a {type(episode if steps is None else steps).__name__}"
         raise TypeError(
             f"{_CALLER}: episode {index} must be a dict whose 'steps' are a dict of columns, got "
-            f"{got}. For a tf.data.Dataset, call rlds.transformations.compute_statistics."
+            f"{type_name}. For a tf.data.Dataset, call rlds.transformations.compute_statistics."
         )
     columns = {name: np.asarray(leaf) for name, leaf in named_leaves(steps)}
     if rlds_types.IS_LAST not in columns:
@@ -510,11 +510,11 @@ def _batch_of(
     data = {}
     for name, shape in shapes.items():
         expected = (len(is_last), *shape)
-        got = columns[name].shape if name in columns else None
-        if got != expected:
+        actual_shape = columns[name].shape if name in columns else None
+        if actual_shape != expected:
             raise ValueError(
-                f"{_CALLER}: field {name!r} of episode {index} has the shape {got}, expected "
-                f"{expected}."
+                f"{_CALLER}: field {name!r} of episode {index} has the shape {actual_shape}, "
+                f"expected {expected}."
             )
         data[name] = columns[name]
     return _Batch(data, are_valid(data, is_last), is_last, is_last & (not is_marked), 1)
@@ -635,19 +635,19 @@ def _statistics_of(template: FieldStatistics, columns: np.ndarray, mask: Any) ->
     )
 
 
-def _merge(one: FieldStatistics, other: FieldStatistics) -> FieldStatistics:
+def _merge(first: FieldStatistics, second: FieldStatistics) -> FieldStatistics:
     """Returns the merged statistics of a field, without quantiles."""
-    count = one.count + other.count
-    weight = other.count / np.maximum(count, 1)
-    delta = np.where((one.count > 0) & (other.count > 0), other.mean - one.mean, 0.0)
-    mean = np.where(one.count > 0, one.mean, other.mean) + delta * weight
+    count = first.count + second.count
+    weight = second.count / np.maximum(count, 1)
+    delta = np.where((first.count > 0) & (second.count > 0), second.mean - first.mean, 0.0)
+    mean = np.where(first.count > 0, first.mean, second.mean) + delta * weight
     return dataclasses.replace(
-        one,
+        first,
         count=count,
         mean=mean,
-        squares=one.squares + other.squares + np.square(delta) * one.count * weight,
-        min=np.fmin(one.min, other.min),
-        max=np.fmax(one.max, other.max),
+        squares=first.squares + second.squares + np.square(delta) * first.count * weight,
+        min=np.fmin(first.min, second.min),
+        max=np.fmax(first.max, second.max),
         quantiles={},
         quantile_error=0.0,
         _sketches=(),

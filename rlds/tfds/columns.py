@@ -83,10 +83,10 @@ class _Location:
         steps = None if self.steps is None else np.repeat(self.steps, lengths)
         return _Location(self.episode, self.path, steps)
 
-    def error(self, row: int | None, got: str, expected: str) -> ValueError:
+    def error(self, row: int | None, actual: str, expected: str) -> ValueError:
         """Returns the error of an unexpected row; a row of None stands for all rows."""
         step = "" if self.steps is None or row is None else f", step {self.steps[row]}"
-        return ValueError(f"{self.episode}{step}, {self.path}: got {got}, expected {expected}")
+        return ValueError(f"{self.episode}{step}, {self.path}: got {actual}, expected {expected}")
 
 
 def _fit(feature: Any, rows: Any, location: _Location) -> Any:
@@ -123,8 +123,8 @@ def _split_fields(names: list[str], rows: Any, location: _Location) -> dict[str,
         return dict(rows)
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping) or row.keys() != set(names):
-            got = _compare(row, names) if isinstance(row, Mapping) else _describe(row)
-            raise location.error(index, got, expected)
+            actual = _compare(row, names) if isinstance(row, Mapping) else _describe(row)
+            raise location.error(index, actual, expected)
     return {name: [row[name] for row in rows] for name in names}
 
 
@@ -198,8 +198,8 @@ def _fit_tensors(feature: Tensor, rows: Any, location: _Location) -> Any:
             if np.asarray(row).dtype.kind in "SUO":
                 raise location.error(index, _describe(row), expected)
     if not fits(column.shape[1:], feature.shape):
-        got = f"{_dtype_name(column.dtype)} of shape {column.shape[1:]}"
-        raise location.error(None, got, expected)
+        actual = f"{_dtype_name(column.dtype)} of shape {column.shape[1:]}"
+        raise location.error(None, actual, expected)
     return _convert(column, dtype, expected, location)
 
 

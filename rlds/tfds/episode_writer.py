@@ -187,8 +187,8 @@ class EpisodeWriter:
     def _encode(self, episode: Any, location: str) -> bytes:
         names = list(self._features)
         if not isinstance(episode, Mapping) or episode.keys() != set(names):
-            got = sorted(episode) if isinstance(episode, Mapping) else type(episode).__name__
-            raise ValueError(f"{location}: got {got}, expected the fields {sorted(names)}")
+            actual = sorted(episode) if isinstance(episode, Mapping) else type(episode).__name__
+            raise ValueError(f"{location}: got {actual}, expected the fields {sorted(names)}")
         fields = {
             name: fit_value(value, self._features[name], name, location)
             for name, value in episode.items()

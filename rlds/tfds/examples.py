@@ -79,8 +79,8 @@ def _convert(feature: Any) -> tfds_files.Feature:
     if kind is tfds.features.FeaturesDict:
         return tfds_files.Features(features={name: _convert(f) for name, f in feature.items()})
     if kind in (tfds.features.Dataset, tfds.features.Sequence):
-        stored = tf.nest.flatten(feature.get_serialized_info())
-        length = stored[0].shape[0] if stored else None
+        infos = tf.nest.flatten(feature.get_serialized_info())
+        length = infos[0].shape[0] if infos else None
         sequence = tfds_files.Dataset if kind is tfds.features.Dataset else tfds_files.Sequence
         return sequence(feature=_convert(feature.feature), length=length)
     if kind in _SUPPORTED and getattr(feature, "encoder", None) is None:

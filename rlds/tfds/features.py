@@ -71,15 +71,15 @@ def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> An
 
 def _stored_tensor(feature: Any, path: str, storage: TensorStorage) -> Any:
     info = feature.get_tensor_info()
-    declared, encoding = np.dtype(info.np_dtype), _encoding(feature)
-    dtype, stored = storage.of_tensor(tuple(info.shape), declared, encoding.value or "none", path)
-    new = tfds.features.Encoding(stored)
-    if (new, dtype) == (encoding, declared):
+    old_dtype, encoding = np.dtype(info.np_dtype), _encoding(feature)
+    dtype, name = storage.of_tensor(tuple(info.shape), old_dtype, encoding.value or "none", path)
+    new_encoding = tfds.features.Encoding(name)
+    if (new_encoding, dtype) == (encoding, old_dtype):
         return feature
     return tfds.features.Tensor(
         shape=info.shape,
         dtype=dtype,
-        encoding=new,
+        encoding=new_encoding,
         doc=feature.doc,
         minimum=info.minimum,
         maximum=info.maximum,
@@ -124,11 +124,11 @@ def lossless_config(
             "that all loaders read.",
             stacklevel=stacklevel + 1,
         )
-    stored = dict(lossless(steps, argument, storage).items())
+    config = dict(lossless(steps, argument, storage).items())
     for name, features in metadata.items():
         used_storage = storage if name == "step_metadata_info" else EXACT
-        stored[name] = dict(lossless(features, f"{argument}/{name}", used_storage).items())
-    return dataclasses.replace(ds_config, **stored)
+        config[name] = dict(lossless(features, f"{argument}/{name}", used_storage).items())
+    return dataclasses.replace(ds_config, **config)
 
 
 def check_readable(features: Any, prefix: str = "") -> None:
@@ -141,17 +141,17 @@ def check_readable(features: Any, prefix: str = "") -> None:
     Raises:
       ValueError: TFDS cannot read a field; the message names the field and the reason.
     """
-    for path, stored in tree.flatten_with_path(features.get_serialized_info()):
-        is_ragged = None in stored.shape[1:]
-        if stored.sequence_rank > 1 and not is_ragged:
+    for path, info in tree.flatten_with_path(features.get_serialized_info()):
+        is_ragged = None in info.shape[1:]
+        if info.sequence_rank > 1 and not is_ragged:
             raise ValueError(
                 f"{prefix}{_path_of(path)}: TFDS cannot read sequences of a fixed length in steps; "
                 "use a Tensor, or a Sequence without length"
             )
-        if stored.sequence_rank == 1 and is_ragged:
+        if info.sequence_rank == 1 and is_ragged:
             raise ValueError(
                 f"{prefix}{_path_of(path)}: TFDS cannot read plain arrays of an unknown size, "
-                f"{tuple(stored.shape[1:])}, in steps; give the feature a shape, or the encoding "
+                f"{tuple(info.shape[1:])}, in steps; give the feature a shape, or the encoding "
                 "'zlib' or 'bytes' (which dlimp, Octo and OpenVLA do not decode)"
             )
 
@@ -177,9 +177,9 @@ def _encoding(feature: Any) -> Any:
     return tfds.features.Encoding(feature.to_json_content().encoding)
 
 
-def _is_lossless(stored: Any) -> bool:
+def _is_lossless(info: Any) -> bool:
     """Returns True if TFDS stores a value of a `TensorInfo` without loss."""
-    return 0 not in stored.shape and np.dtype(stored.np_dtype).name in [*AS_NUMBERS, "object"]
+    return 0 not in info.shape and np.dtype(info.np_dtype).name in [*AS_NUMBERS, "object"]
 
 
 def fields_of_features(features: tfds.features.FeaturesDict) -> dict[str, Any]:

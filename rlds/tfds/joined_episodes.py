@@ -22,19 +22,19 @@ def can_be_joined(features: Any) -> bool:
     Images that are not decoded may differ in shape. A field of episodes may have any number of
     rows, if the rows are not compressed.
     """
-    joined = _join_features(features)
-    stored = tfds.core.utils.flatten_nest_dict(joined.get_serialized_info()).values()
-    decoded = [
+    row_features = _join_features(features)
+    serialized = tfds.core.utils.flatten_nest_dict(row_features.get_serialized_info()).values()
+    decoded_infos = [
         info
-        for _, feature in loading.leaves_of_features(_elements(joined))
+        for _, feature in loading.leaves_of_features(_elements(row_features))
         if not isinstance(feature, (tfds.features.Image, _Rows))
         for info in tf.nest.flatten(feature.get_tensor_info())
     ]
-    return all(None not in info.shape and not info.optional for info in decoded) and all(
+    return all(None not in info.shape and not info.optional for info in decoded_infos) and all(
         info.sequence_rank == 1
         and None not in info.shape[1:]
         and np.dtype(info.np_dtype).kind in _STORED_AS
-        for info in stored
+        for info in serialized
     )
 
 

@@ -290,8 +290,8 @@ def _is_raw(feature: Any) -> bool:
     """Returns True if a feature holds tensors stored as bytes."""
     if type(feature) not in (tfds.features.Tensor, tfds.features.Scalar):
         return False
-    stored = feature.get_serialized_info()
-    value = stored["value"] if isinstance(stored, dict) else stored
+    info = feature.get_serialized_info()
+    value = info["value"] if isinstance(info, dict) else info
     return bool(np.dtype(value.np_dtype) == object and np.dtype(feature.np_dtype) != object)
 
 

@@ -214,10 +214,10 @@ def as_one_batch(steps: tf.data.Dataset) -> tf.data.Dataset:
     return batch_elements(steps, 1024).rebatch(ALL_STEPS)
 
 
-def with_end(chunks: tf.data.Dataset, nothing: Any) -> tf.data.Dataset:
+def with_end(chunks: tf.data.Dataset, empty: Any) -> tf.data.Dataset:
     """Returns pairs: each chunk with False, then an empty chunk with True."""
     marked = tf.data.Dataset.zip((chunks, tf.data.Dataset.from_tensors(False).repeat()))
-    return marked.concatenate(tf.data.Dataset.from_tensors((nothing, True)))
+    return marked.concatenate(tf.data.Dataset.from_tensors((empty, True)))
 
 
 def are_episodes(data: Any) -> bool:
@@ -231,8 +231,8 @@ def join_batches(batches: tf.data.Dataset, step_spec: Any) -> Any:
 
     In a batch of no steps, dimensions that are unknown in the spec have length 0.
     """
-    nothing = tf.data.Dataset.from_tensors(no_steps(step_spec))
-    return batches.concatenate(nothing).take(1).get_single_element()
+    empty = tf.data.Dataset.from_tensors(no_steps(step_spec))
+    return batches.concatenate(empty).take(1).get_single_element()
 
 
 def no_steps(step_spec: Any) -> Any:

@@ -83,24 +83,24 @@ def map_sections(
 
     spec = steps.element_spec
     chunks = _layouts.batch_elements(steps, _chunk_size(spec, expansion))
-    nothing = _layouts.no_steps(spec)
+    empty = _layouts.no_steps(spec)
     is_static = _layouts.is_static(spec)
 
     @_layouts.in_graph
     def advance(state: Any, element: Any) -> tuple[Any, Any]:
-        carried, start, offset = state
+        leftover, start, offset = state
         chunk, is_end = element
-        joined = _join(carried, chunk, is_static)
-        num_steps = _layouts.num_steps(joined)
+        section_steps = _join(leftover, chunk, is_static)
+        num_steps = _layouts.num_steps(section_steps)
         stop = tf.where(is_end, num_steps, tf.maximum(num_steps - after, start))
-        results = function(Section(joined, start, stop, offset, is_end))
+        results = function(Section(section_steps, start, stop, offset, is_end))
         carry_start = tf.maximum(stop - before, 0)
-        next_carried = tf.nest.map_structure(lambda leaf: leaf[carry_start:], joined)
+        next_carried = tf.nest.map_structure(lambda leaf: leaf[carry_start:], section_steps)
         return (next_carried, stop - carry_start, offset + carry_start), results
 
     zero = tf.constant(0, tf.int64)
-    sections = _layouts.with_end(chunks, nothing)
-    return _layouts.unbatch(sections.scan((nothing, zero, zero), advance))
+    sections = _layouts.with_end(chunks, empty)
+    return _layouts.unbatch(sections.scan((empty, zero, zero), advance))
 
 
 def _chunk_size(spec: Any, expansion: int) -> int:

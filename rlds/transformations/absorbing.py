@@ -86,12 +86,12 @@ def add_absorbing_states(
                 steps[name] = _zeros_where(is_absorbing, steps[name])
         if rlds_types.DISCOUNT in steps:
 
-            def set_discount(stored: tf.Tensor) -> tf.Tensor:
-                mask = _episodes.match_rank(stored, has_discount)
-                return tf.where(mask, tf.cast(discount, stored.dtype), stored)
+            def set_discount(discounts: tf.Tensor) -> tf.Tensor:
+                mask = _episodes.match_rank(discounts, has_discount)
+                return tf.where(mask, tf.cast(discount, discounts.dtype), discounts)
 
-            stored = steps[rlds_types.DISCOUNT]
-            steps[rlds_types.DISCOUNT] = tf.nest.map_structure(set_discount, stored)
+            discounts = steps[rlds_types.DISCOUNT]
+            steps[rlds_types.DISCOUNT] = tf.nest.map_structure(set_discount, discounts)
         if rlds_types.IS_FIRST in steps:
             steps[rlds_types.IS_FIRST] &= ~is_added
         steps[rlds_types.IS_LAST] = (steps[rlds_types.IS_LAST] & ~ends_terminal) | is_final

@@ -89,7 +89,7 @@ def _shift_chunks(
     """Shifts chunks of steps; the early fields of their last steps wait for the next chunk."""
     if not early:
         return steps.skip(distance)
-    nothing = _layouts.no_steps({name: steps.element_spec[name] for name in early})
+    empty = _layouts.no_steps({name: steps.element_spec[name] for name in early})
 
     def advance(waiting: Any, chunk: Any) -> tuple[Any, Any]:
         late = {name: field for name, field in chunk.items() if name not in early}
@@ -103,7 +103,7 @@ def _shift_chunks(
         return waiting, {**early_steps, **late_steps}
 
     return _layouts.unbatch(
-        _layouts.batch_elements(steps, size).scan(nothing, _layouts.in_graph(advance))
+        _layouts.batch_elements(steps, size).scan(empty, _layouts.in_graph(advance))
     )
 
 

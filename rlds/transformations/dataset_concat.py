@@ -105,9 +105,9 @@ def _fill_dataset(steps: tf.data.Dataset, other_spec: Any) -> tf.data.Dataset:
         return _layouts.map_elements(
             steps, lambda step: _add_fields(step, other_spec, shape_ops.zeros_from_spec)
         )
-    nothing = _layouts.no_steps(other_spec)
+    empty = _layouts.no_steps(other_spec)
     batches = _layouts.batch_elements(steps, flexible_batch.get_batch_size(steps))
-    filled = _layouts.map_elements(batches, lambda batch: _fill_batch(batch, nothing))
+    filled = _layouts.map_elements(batches, lambda batch: _fill_batch(batch, empty))
     return _layouts.with_cardinality(_layouts.unbatch(filled), steps.cardinality())
 
 

@@ -263,8 +263,8 @@ def _check_range(caller: str, minimum: float | None, maximum: float | None) -> N
 
 def _check_episode(caller: str, episode: Any) -> None:
     if not _episodes.is_episode(episode):
-        got = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode)
-        raise KeyError(f"{caller}: an episode needs the field {rlds_types.STEPS!r}, got {got}.")
+        actual = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode)
+        raise KeyError(f"{caller}: an episode needs the field {rlds_types.STEPS!r}, got {actual}.")
 
 
 def _is_in_range(value: tf.Tensor, minimum: float | None, maximum: float | None) -> tf.Tensor:

@@ -199,9 +199,9 @@ def _windows_from_chunks(
     overlap = -(-window.size // window.shift)
     bytes_per_element = max(1, shape_ops.size_from_spec(dataset.element_spec) * overlap)
     chunks = _layouts.batch_elements(dataset, max(1, _CHUNK_SIZE_IN_BYTES // bytes_per_element))
-    nothing = _layouts.no_steps(dataset.element_spec)
+    empty = _layouts.no_steps(dataset.element_spec)
     # The carried-over elements, and the distance to the start of the next window.
-    begin = (nothing, tf.constant(0, tf.int64))
+    begin = (empty, tf.constant(0, tf.int64))
     has_gaps = window.shift > window.span  # The next window may start after the chunk.
 
     def advance(state: Any, chunk: Any) -> tuple[Any, Any]:
@@ -209,8 +209,8 @@ def _windows_from_chunks(
 
         Each operation here takes about 0.5 ms at the start of each iterator.
         """
-        carried, first = state
-        elements = tf.nest.map_structure(lambda *leaves: tf.concat(leaves, 0), carried, chunk)
+        remaining, first = state
+        elements = tf.nest.map_structure(lambda *leaves: tf.concat(leaves, 0), remaining, chunk)
         num_elements = _layouts.num_steps(elements)
         if not has_gaps:
             end = window.distance(window.count(num_elements, drop_remainder=True))
@@ -230,14 +230,14 @@ def _windows_from_chunks(
 
     # An empty chunk marks the end of the input. The elements carried over to this chunk start with
     # the first short window.
-    marked = _layouts.with_end(chunks, nothing)
+    marked = _layouts.with_end(chunks, empty)
 
     def advance_to_end(state: Any, element: Any) -> tuple[Any, Any]:
         chunk, is_end = element
         state, windows = advance(state, chunk)
-        carried, _ = state
-        num_leftover = tf.where(is_end, _layouts.num_steps(carried), 0)
-        leftover = tf.nest.map_structure(lambda leaf: leaf[:num_leftover], carried)
+        remaining, _ = state
+        num_leftover = tf.where(is_end, _layouts.num_steps(remaining), 0)
+        leftover = tf.nest.map_structure(lambda leaf: leaf[:num_leftover], remaining)
         return state, (windows, leftover)
 
     def full_then_short(windows: Any, leftover: Any) -> tf.data.Dataset:

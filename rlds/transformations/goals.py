@@ -113,9 +113,9 @@ def _distances(farthest: tf.Tensor, strategy: str, gamma: float, seed: tf.Tensor
     uniform = tf.random.stateless_uniform(tf.shape(farthest), seed, dtype=tf.float64)
     limit = tf.cast(farthest, tf.float64)
     if strategy == "uniform":
-        drawn = uniform * limit
+        distance = uniform * limit
     else:
         # The inverse of the distribution function (1 - gamma^d) / (1 - gamma^limit).
-        drawn = tf.math.log1p(uniform * tf.math.expm1(limit * math.log(gamma))) / math.log(gamma)
+        distance = tf.math.log1p(uniform * tf.math.expm1(limit * math.log(gamma))) / math.log(gamma)
     # Rounding may exceed the limit, the last step.
-    return tf.minimum(1 + tf.cast(tf.floor(drawn), tf.int64), farthest)
+    return tf.minimum(1 + tf.cast(tf.floor(distance), tf.int64), farthest)

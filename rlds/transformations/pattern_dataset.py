@@ -242,14 +242,14 @@ class Patterns:
 
         Each chunk is held back until the next chunk, or the end of the input, has been read.
         """
-        nothing = (tuple(column.zeros(0) for column in self._columns), tf.zeros([0], tf.bool))
+        empty = (tuple(column.zeros(0) for column in self._columns), tf.zeros([0], tf.bool))
 
         def hold_back(waiting: Chunk, element: tuple[Chunk, tf.Tensor]) -> tuple[Chunk, Chunk]:
             chunk, is_end = element
             columns, is_last = waiting
             return chunk, (columns, tf.where(is_end, _end_last(is_last), is_last))
 
-        return _scan(_layouts.with_end(chunks, nothing), nothing, hold_back)
+        return _scan(_layouts.with_end(chunks, empty), empty, hold_back)
 
     # Outputs.
 
@@ -593,21 +593,21 @@ def _choose_in_block(
     are the steps (from 1), the last choice before the block (0), and the end. The nodes within n
     jumps, and the node after n jumps from each node, determine both for 2n jumps.
     """
-    nothing = _BLOCK_SIZE + 1
-    step = tf.range(1, nothing, dtype=tf.int64)
-    node = tf.range(nothing, dtype=tf.int64)[:, tf.newaxis]
+    after_block = _BLOCK_SIZE + 1
+    step = tf.range(1, after_block, dtype=tf.int64)
+    node = tf.range(after_block, dtype=tf.int64)[:, tf.newaxis]
     since = step - node + tf.where(node == 0, before, 0)
     is_next = possible & (step > node)
     for condition in conditions:
         is_next &= _holds(condition, since)
-    jump = tf.reduce_min(tf.where(is_next, step, nothing), axis=1)
-    jump = tf.concat([jump, [nothing]], 0)
-    reached = tf.equal(tf.range(nothing + 1), 0)
+    jump = tf.reduce_min(tf.where(is_next, step, after_block), axis=1)
+    jump = tf.concat([jump, [after_block]], 0)
+    reached = tf.equal(tf.range(after_block + 1), 0)
     for _ in range(_BLOCK_SIZE.bit_length()):
-        ahead = tf.math.unsorted_segment_max(tf.cast(reached, tf.int32), jump, nothing + 1)
+        ahead = tf.math.unsorted_segment_max(tf.cast(reached, tf.int32), jump, after_block + 1)
         reached |= ahead > 0
         jump = tf.gather(jump, jump)
-    return reached[1:nothing]
+    return reached[1:after_block]
 
 
 def _scan(

@@ -38,8 +38,8 @@ class RandomAccessFile:
         try:
             self._seek(position)
             records = read_batch(count)
-            while len(records) < count and (more := read_batch(count - len(records))):
-                records += more
+            while len(records) < count and (next_records := read_batch(count - len(records))):
+                records += next_records
         except riegeli.InvalidArgumentError as e:
             raise DamagedDataError(str(e)) from e
         self._check_run(position, count, len(records))

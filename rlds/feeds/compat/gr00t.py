@@ -282,8 +282,8 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
         """Returns the statistics of the state and action vectors."""
         vectors = {key: column for key, column in self._columns.items() if key[0] in _DEFAULTS}
         names = {path: name for name, path in self._meta.paths.items()}
-        stored = self._meta._read_stats().items()
-        stats = {name: values for name, values in stored if values.keys() >= _QUANTILES}
+        file_stats = self._meta._read_stats().items()
+        stats = {name: values for name, values in file_stats if values.keys() >= _QUANTILES}
         absent = {names[path] for path, _ in vectors.values()} - stats.keys()
         stats |= self._meta._compute_stats(sorted(absent))
         statistics: dict[str, Any] = {}

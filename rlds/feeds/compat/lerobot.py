@@ -230,9 +230,9 @@ class LeRobotDatasetMetadata:
         self._fps = fps or info.get("fps") or rate_in(metadata) or (meaning and meaning.control_hz)
         self.robot_type = info.get("robot_type") or (meaning and meaning.robot)
         self.paths = self._paths(info.get("features"))
-        videos, declared = set(getattr(source, "cameras", ())), info.get("features", {})
+        videos, features = set(getattr(source, "cameras", ())), info.get("features", {})
         self.features = {
-            name: {**self._feature(path, videos), **declared.get(name, {})}
+            name: {**self._feature(path, videos), **features.get(name, {})}
             for name, path in self.paths.items()
         }
         for feature in self.features.values():
@@ -243,7 +243,7 @@ class LeRobotDatasetMetadata:
         self._episode_ends = np.cumsum(lengths)
         self._episode_starts = self._episode_ends - lengths
 
-    def _paths(self, declared: Mapping[str, Any] | None) -> dict[str, str]:
+    def _paths(self, features: Mapping[str, Any] | None) -> dict[str, str]:
         """Returns the fields, by the names of their features."""
         paths = {}
         for path in self.table.fields:
@@ -251,7 +251,7 @@ class LeRobotDatasetMetadata:
             if (
                 path not in _EXCLUDED_FIELDS
                 and name not in _SCALARS
-                and (not declared or name in declared)
+                and (not features or name in features)
             ):
                 paths[name] = path
         return paths
@@ -361,9 +361,9 @@ class LeRobotDatasetMetadata:
         columns, step_tasks = steps.batch_columns(np.arange(len(steps))), []
         for row, text in enumerate(map(as_text, columns[_TASK])):
             if text not in task_indices:
-                stored = int(columns[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(tasks)
+                task_index = int(columns[_TASK_INDEX][row]) if _TASK_INDEX in fields else len(tasks)
                 # Joined datasets may use an index for different tasks.
-                task_indices[text] = max(tasks) + 1 if stored in tasks else stored
+                task_indices[text] = max(tasks) + 1 if task_index in tasks else task_index
                 tasks[task_indices[text]] = text
             step_tasks.append(task_indices[text])
         return tasks, np.array(step_tasks, np.int64)
@@ -448,8 +448,8 @@ class LeRobotDatasetMetadata:
     @functools.cached_property
     def stats(self) -> dict[str, dict[str, np.ndarray]]:
         """The statistics of the features by name, from the dataset or computed."""
-        stored = self._read_stats()
-        return {**stored, **self._compute_stats([n for n in self.paths if n not in stored])}
+        stats = self._read_stats()
+        return {**stats, **self._compute_stats([n for n in self.paths if n not in stats])}
 
     def _read_stats(self) -> dict[str, dict[str, np.ndarray]]:
         """Reads the stored statistics of a LeRobot dataset; none for some of its episodes."""

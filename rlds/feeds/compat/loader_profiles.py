@@ -104,9 +104,9 @@ cannot; store it
     observation = step.get(rlds_types.OBSERVATION)
     if not isinstance(observation, Features):
         observation_leaf = leaves.get(rlds_types.OBSERVATION)
-        got = "missing" if observation_leaf is None else _describe(observation_leaf)
+        problem = "missing" if observation_leaf is None else _describe(observation_leaf)
         yield Demand(
-            f"{got}: the loaders look for images and states in a dict", rlds_types.OBSERVATION
+            f"{problem}: the loaders look for images and states in a dict", rlds_types.OBSERVATION
         )
     yield from _check_action(leaves)
     yield from _check_language(leaves)

@@ -221,19 +221,19 @@ def load(
         version = ", ".join(_name_of(callback) for callback in (function, *filters) if callback)
         standardize = _FilterAndStandardize(function, tuple(filters))
         table = map_episodes(table, standardize, version=version)
-    stored = table.storage.fields
-    text_paths = [path for path in sorted(stored) if fnmatch.fnmatch(path, language_key or "")]
+    fields = table.storage.fields
+    text_paths = [path for path in sorted(fields) if fnmatch.fnmatch(path, language_key or "")]
     if language_key is not None and not text_paths:
-        hint = suggest_fields(language_key, stored)
+        hint = suggest_fields(language_key, fields)
         raise KeyError(f"{name}: no field {language_key!r}; {hint}")
     roles = Roles(
         {camera: key and f"{_OBSERVATION}/{key}" for camera, key in (image_obs_keys or {}).items()},
         [key and f"{_OBSERVATION}/{key}" for key in state_obs_keys],
         language=text_paths or None,
     )
-    if missing := [path for path in roles.fields if path not in stored]:
+    if missing := [path for path in roles.fields if path not in fields]:
         raise KeyError(
-            f"{name}: no field {missing[0]!r}; {suggest_fields(missing[0], stored)}. Pass a "
+            f"{name}: no field {missing[0]!r}; {suggest_fields(missing[0], fields)}. Pass a "
             "standardize_fn that returns it"
         )
     has_steps = table.outlines.num_steps > 0
@@ -306,10 +306,10 @@ def _replace_quantiles(statistics: Statistics, roles: Roles, table: Table) -> St
     """Replaces the approximate quantiles of statistics by exact quantiles, as in the projects."""
     fields = {}
     for role, paths in ((ACTION, roles.action), (STATE, roles.state)):
-        stored = [path for path in paths if path is not None]
-        if role in statistics and stored:
-            blocks = [columns for _, columns in table.blocks(stored)]
-            vectors = [as_vector(paths, block, block[stored[0]].shape[:1]) for block in blocks]
+        field_paths = [path for path in paths if path is not None]
+        if role in statistics and field_paths:
+            blocks = [columns for _, columns in table.blocks(field_paths)]
+            vectors = [as_vector(paths, block, block[field_paths[0]].shape[:1]) for block in blocks]
             values = np.concatenate(vectors).astype(np.float32)
             field = statistics[role]
             quantiles = {q: np.quantile(values, q, axis=0) for q in field.quantiles}

@@ -302,12 +302,12 @@ class _RephrasedSamples(_octo.OctoSamples):
     def _instructions(self, batch: SampleRows) -> Iterator[np.ndarray]:
         _, episodes, steps, epoch = batch
         uniform = uniform_of(episodes, key_of("rephrase", self.draw_seed, epoch))
-        drawn = uniform_of((episodes << 32) + steps, key_of("paraphrase", self.draw_seed, epoch))
+        choices = uniform_of((episodes << 32) + steps, key_of("paraphrase", self.draw_seed, epoch))
         for texts in super()._instructions(batch):
             texts = texts.copy()
             for row in np.flatnonzero((uniform < self.rephrase_prob) & (texts != b"")):
                 paraphrases = self.paraphrases.sentences_of(texts[row])
-                texts[row] = paraphrases[int(drawn[row] * len(paraphrases))]
+                texts[row] = paraphrases[int(choices[row] * len(paraphrases))]
             yield texts
 
 

@@ -195,13 +195,13 @@ def _samples(
         names[:] = [f"{folder}--{file}" for folder, file in zip(folders, files)]
     if standardize is not None:
         table = map_episodes(table, standardize, version=repr(standardize).partition(" at ")[0])
-    stored = table.storage.fields
-    cameras = [path for path in _EXTERIOR if path in stored] or _EXTERIOR[:1]
+    fields = table.storage.fields
+    cameras = [path for path in _EXTERIOR if path in fields] or _EXTERIOR[:1]
     roles = Roles(
         {"image": cameras, "wrist_image": "observation/wrist_image_left"},
         ("observation/joint_position", "observation/gripper_position"),
         (action, "action_dict/gripper_position"),
-        [path for path in _TEXTS if path in stored] or _TEXTS[0],
+        [path for path in _TEXTS if path in fields] or _TEXTS[0],
     )
     table = table.filter_episodes(indices)
     samples = _DroidSamples(table, roles, action_horizon=horizon, draw_seed=seed)

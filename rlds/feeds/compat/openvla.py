@@ -237,14 +237,14 @@ class RLDSDataset(Resumable, _IterableDataset):  # type: ignore[misc]
     def _chain(
         self, datasets: list[Any], weights: list[float], counts: list[int], chain: Chain
     ) -> tuple[Chain, int]:
-        shares = np.array(weights) * np.array(counts)
-        shares = shares / shares.sum()
-        lengths = np.array(counts) / shares
+        mixture_weights = np.array(weights) * np.array(counts)
+        mixture_weights = mixture_weights / mixture_weights.sum()
+        lengths = np.array(counts) / mixture_weights
         is_primary = np.array(weights) == _PRIMARY_WEIGHT
         chain = dataclasses.replace(
             chain,
-            samples=Mixture(datasets, shares.tolist()),
-            sample_weights=shares,
+            samples=Mixture(datasets, mixture_weights.tolist()),
+            sample_weights=mixture_weights,
             is_flat=True,
             is_shuffled=True,
             is_endless=True,
