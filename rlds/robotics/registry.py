@@ -296,7 +296,7 @@ def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> Datase
     entry = (metadata or {}).get(OWN)
     dataset = _dataset_of(name)
     if entry is None:
-        return None if dataset is None else _elementsmeaning(dataset)
+        return None if dataset is None else _read_meaning(dataset)
     if not isinstance(entry, Mapping):
         raise ValueError(f"the metadata of {name}: {OWN} is {entry!r:.100}, expected an object")
     return meaning_from(dataset or name, {**_entries().get(dataset or "", {}), **_by_user(entry)})
@@ -343,7 +343,7 @@ def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
         added[table_name] = {**_entries().get(table_name, {}), **_by_user(entry)}
         meaning_from(table_name, added[table_name])
     _entries().update(added)
-    _elementsmeaning.cache_clear()
+    _read_meaning.cache_clear()
     _names.cache_clear()
 
 
@@ -405,7 +405,7 @@ def _dataset_of(name: str) -> str | None:
 
 
 @functools.cache
-def _elementsmeaning(name: str) -> DatasetMeaning:
+def _read_meaning(name: str) -> DatasetMeaning:
     return meaning_from(name, _entries()[name])
 
 
