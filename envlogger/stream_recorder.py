@@ -100,7 +100,7 @@ def _record(code: int, content: bytes) -> bytes:
     return struct.pack("<BQ", code, len(content)) + content
 
 
-def _text(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     return struct.pack("<I", len(text.encode())) + text.encode()
 
 
@@ -168,12 +168,13 @@ class _Stream:
         self.records = _record(
             _SCHEMA,
             identifier
-            + _text(schema[0])
-            + _text("ros2msg")
+            + _encode_text(schema[0])
+            + _encode_text("ros2msg")
             + struct.pack("<I", len(definition))
             + definition,
         ) + _record(
-            _CHANNEL, 2 * identifier + _text(f"/{name}") + _text("cdr") + struct.pack("<I", 0)
+            _CHANNEL,
+            2 * identifier + _encode_text(f"/{name}") + _encode_text("cdr") + struct.pack("<I", 0),
         )
 
     def _encode_prefix(self) -> bytes:
@@ -282,7 +283,8 @@ class StreamRecorder(Closing):
             if not metadata_file.exists():
                 write_atomically(metadata_file, _METADATA.encode())
             self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115
-            self._file.write(_MAGIC + _record(_HEADER, _text("ros2") + _text("rlds streams")))
+            texts = _encode_text("ros2") + _encode_text("rlds streams")
+            self._file.write(_MAGIC + _record(_HEADER, texts))
         except OSError as error:
             raise StorageError(f"cannot record to {os.fspath(directory)!r}: {error}") from error
         self._end_offset, self._shared_lock = self._file.tell(), SharedLock(self.path.parent)
@@ -522,7 +524,7 @@ class StreamRecorder(Closing):
             first, last = min(self._first_ns, self._last_ns), self._last_ns
             compressed = zstandard.ZstdCompressor(1).compress(content)
             sizes = struct.pack("<QQQI", first, last, len(content), zlib.crc32(content))
-            header = sizes + _text("zstd") + struct.pack("<Q", len(compressed))
+            header = sizes + _encode_text("zstd") + struct.pack("<Q", len(compressed))
             chunk = _record(_CHUNK, header + compressed)
             try:
                 try:

@@ -40,9 +40,9 @@ class StepValidator:
     def differences(self, timestep: dm_env.TimeStep, action: Any) -> list[str]:
         """Describes the values of a step whose dtype or shape differs from their spec."""
         messages = []
-        for spec, value, path in self._values(timestep, action):
+        for spec, value, path in self._list_values(timestep, action):
             try:
-                for leaf_spec, leaf, leaf_path in _leaves(spec, value, path):
+                for leaf_spec, leaf, leaf_path in _flatten(spec, value, path):
                     if isinstance(leaf_spec, specs.Array) and not _matches(leaf_spec, leaf):
                         messages.append(
                             f"{leaf_path} is {_describe(leaf)}, and its spec says "
@@ -59,8 +59,8 @@ class StepValidator:
         Raises:
           InvalidStepError: A value does not match its spec.
         """
-        for spec, value, path in self._values(timestep, action):
-            for leaf_spec, leaf, leaf_path in _leaves(spec, value, path):
+        for spec, value, path in self._list_values(timestep, action):
+            for leaf_spec, leaf, leaf_path in _flatten(spec, value, path):
                 if leaf is None:
                     raise InvalidStepError(f"{leaf_path}: expected {leaf_spec}, got None")
                 try:
@@ -68,14 +68,16 @@ class StepValidator:
                 except ValueError as e:
                     raise InvalidStepError(f"{leaf_path}: {e}") from e
 
-    def _values(self, timestep: dm_env.TimeStep, action: Any) -> Iterator[tuple[Any, Any, str]]:
+    def _list_values(
+        self, timestep: dm_env.TimeStep, action: Any
+    ) -> Iterator[tuple[Any, Any, str]]:
         yield self._observation_spec, timestep.observation, "timestep.observation"
         if not timestep.first():
             values = timestep.reward, timestep.discount, action
             yield from zip(self._specs, values, ("timestep.reward", "timestep.discount", "action"))
 
 
-def _leaves(spec: Any, value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
+def _flatten(spec: Any, value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
     """Yields the leaf specs of a nested spec, with their values and paths.
 
     Raises:
@@ -89,14 +91,14 @@ def _leaves(spec: Any, value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
                 f"{path}: expected the keys {sorted(spec, key=repr)}, got {sorted(value, key=repr)}"
             )
         for key, item in spec.items():
-            yield from _leaves(item, value[key], f"{path}[{key!r}]")
+            yield from _flatten(item, value[key], f"{path}[{key!r}]")
     elif isinstance(spec, list | tuple):
         if not isinstance(value, list | tuple) or len(value) != len(spec):
             raise InvalidStepError(
                 f"{path}: expected {len(spec)} items in a list or tuple, got {value!r:.100}"
             )
         for i, item in enumerate(spec):
-            yield from _leaves(item, value[i], f"{path}[{i}]")
+            yield from _flatten(item, value[i], f"{path}[{i}]")
     else:
         yield spec, value, path
 

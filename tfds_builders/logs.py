@@ -190,7 +190,7 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
                 )
         return dict(configured)
 
-    def _expected(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _expect_columns(self, fields: dict[str, Any]) -> dict[str, Any]:
         return fields_of_features(tfds.features.FeaturesDict(fields))
 
     def _features(self, fields: dict[str, Any]) -> dict[str, Any]:

@@ -216,7 +216,7 @@ class _RluBuilder(_BucketBuilder, skip_registration=True):  # type: ignore[call-
     BUCKET = RLU_BUCKET
 
 
-def _published(rows: Iterable[tuple[str, str, str, int]]) -> list[RluConfig]:
+def _create_published(rows: Iterable[tuple[str, str, str, int]]) -> list[RluConfig]:
     """Returns the configs of a builder: the default, and one for each row.
 
     Args:
@@ -238,13 +238,13 @@ def _train_sets(directories: Mapping[str, str]) -> list[RluConfig]:
     Args:
       directories: The folders in the bucket, by the names of the configs.
     """
-    return _published((name, folder, "train", 100) for name, folder in directories.items())
+    return _create_published((name, folder, "train", 100) for name, folder in directories.items())
 
 
 class RldsRluAtari(_RluBuilder):
     """Episodes of Atari games of RL Unplugged; see `rlds.formats.rlu.atari`."""
 
-    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _published(
+    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _create_published(
         (f"{game}_run_{run}", f"atari_episodes_ordered/{game}", f"run_{run}", atari.NUM_FILES[game])
         for game in atari.GAMES
         for run in range(1, 6)
@@ -255,7 +255,7 @@ class RldsRluAtari(_RluBuilder):
 class RldsRluAtariTransitions(_RluBuilder):
     """Transitions of Atari games; see `rlds.formats.rlu.atari_transitions`."""
 
-    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _published(
+    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _create_published(
         (f"{game}_run_{run}", f"atari/{game}", f"run_{run}", atari_transitions.NUM_FILES)
         for game in atari.GAMES
         for run in range(1, 6)
@@ -266,7 +266,7 @@ class RldsRluAtariTransitions(_RluBuilder):
 class RldsRluBsuite(_RluBuilder):
     """Windows of bsuite of RL Unplugged; see `rlds.formats.rlu.bsuite`."""
 
-    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _published(
+    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _create_published(
         (
             f"{level}_noise_{noise}_run_{run}_{subset}",
             f"bsuite/{level}/0_{noise}",
@@ -302,7 +302,7 @@ class RldsRluControlSuiteWindows(_RluBuilder):
 class RldsRluDmlab(_RluBuilder):
     """Episodes of DeepMind Lab of RL Unplugged; see `rlds.formats.rlu.dmlab`."""
 
-    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _published(
+    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _create_published(
         (f"{task}_{run}", f"dmlab/{task}/{run}", "tfrecord", dmlab.NUM_FILES)
         for task, runs in dmlab.RUNS.items()
         for run in runs
@@ -334,7 +334,7 @@ class RldsRluLocomotionWindows(_RluBuilder):
 class RldsRluRwrl(_RluBuilder):
     """Episodes of Real-World RL of RL Unplugged; see `rlds.formats.rlu.rwrl`."""
 
-    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _published(
+    BUILDER_CONFIGS: ClassVar[list[RluConfig]] = _create_published(
         (
             f"{task.replace('/', '_')}_combined_challenge_{challenge}_{percent}_percent",
             f"rwrl/combined_challenge_{challenge}/{task}/{percent}_percent",

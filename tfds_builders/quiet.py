@@ -27,7 +27,7 @@ def quiet_libraries() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     for name, level in (("absl", logging.ERROR), ("apache_beam", logging.WARNING)):
         logging.getLogger(name).setLevel(level)
-    with _captured_standard_error(), _hidden_packages("keras", "jax"):
+    with _capture_standard_error(), _hide_packages("keras", "jax"):
         import tensorflow as tf
 
         tf.config.list_physical_devices()
@@ -47,7 +47,7 @@ def make_quietly(module: str, name: str, pickled: bytes, *arguments: Any) -> Any
 
 
 @contextlib.contextmanager
-def _hidden_packages(*packages: str) -> Iterator[None]:
+def _hide_packages(*packages: str) -> Iterator[None]:
     """Hides packages that TensorFlow would import without need, which doubles its import time.
 
     They can be imported afterwards, `tf.keras` too.
@@ -62,7 +62,7 @@ def _hidden_packages(*packages: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _captured_standard_error() -> Iterator[None]:
+def _capture_standard_error() -> Iterator[None]:
     sys.stderr.flush()
     descriptor = os.dup(2)
     with tempfile.TemporaryFile() as captured:

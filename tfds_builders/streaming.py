@@ -315,7 +315,7 @@ class _EpisodeSpec:
             _as_bytes(array) if array.dtype == object else array
             for array in [
                 *columns,
-                *(np.asarray(value, _dtype(leaf)) for value, leaf in zip(values, self.values)),
+                *(np.asarray(value, _get_dtype(leaf)) for value, leaf in zip(values, self.values)),
             ]
         ]
 
@@ -346,7 +346,9 @@ class _Groups:
         lengths = episodes.lengths()
         assert lengths is not None
         self._num_steps = lengths.num_steps
-        self._max_steps = _MAX_GROUP_BYTES // (_STEP_OVERHEAD_BYTES + sum(map(_size, spec.columns)))
+        self._max_steps = _MAX_GROUP_BYTES // (
+            _STEP_OVERHEAD_BYTES + sum(map(_size_of, spec.columns))
+        )
         # Half of the maximum, as the lengths of groups vary.
         size = int(self._max_steps / 2 / self._num_steps.mean())
         self.size = max(1, min(size, _MAX_GROUP_EPISODES))
@@ -424,7 +426,7 @@ class _Groups:
             np.array(len(episodes)),
             np.array(lengths + [0] * (self.size - len(episodes))),
             *(
-                np.concatenate([_empty_column(leaf), *next(columns, ())])
+                np.concatenate([_create_empty_column(leaf), *next(columns, ())])
                 for leaf in self._spec.columns
             ),
             *(self._pad(next(values, ()), leaf) for leaf in self._spec.values),
@@ -432,7 +434,7 @@ class _Groups:
 
     def _pad(self, values: Sequence[Any], leaf: tf.TensorSpec) -> np.ndarray:
         """Pads the values of episodes to the size of a full group."""
-        array = np.empty((self.size, *leaf.shape), _dtype(leaf))
+        array = np.empty((self.size, *leaf.shape), _get_dtype(leaf))
         array[...] = b"" if leaf.dtype == tf.string else 0
         if values:
             array[: len(values)] = values
@@ -443,7 +445,7 @@ def _split(columns: tf.Tensor, lengths: tf.Tensor, leaf: tf.TensorSpec) -> list[
     """Splits the columns of a group by episode."""
     shape = [None, *leaf.shape]
     columns.set_shape(shape)
-    if _size(leaf) % _ALIGNMENT == 0 < _size(leaf):
+    if _size_of(leaf) % _ALIGNMENT == 0 < _size_of(leaf):
         # Otherwise each slice would share the memory of all columns, and keep it alive.
         count = leaf.shape.num_elements()
         slices = tf.split(tf.reshape(columns, [-1]), lengths * count, num=lengths.shape[0])
@@ -452,16 +454,16 @@ def _split(columns: tf.Tensor, lengths: tf.Tensor, leaf: tf.TensorSpec) -> list[
     return [_with_shape(piece, shape) for piece in slices]
 
 
-def _dtype(leaf: tf.TensorSpec) -> Any:
+def _get_dtype(leaf: tf.TensorSpec) -> Any:
     return object if leaf.dtype == tf.string else leaf.dtype.as_numpy_dtype
 
 
-def _empty_column(leaf: tf.TensorSpec) -> np.ndarray:
+def _create_empty_column(leaf: tf.TensorSpec) -> np.ndarray:
     """Returns a column without steps."""
-    return np.empty((0, *leaf.shape), _dtype(leaf))
+    return np.empty((0, *leaf.shape), _get_dtype(leaf))
 
 
-def _size(leaf: tf.TensorSpec) -> int:
+def _size_of(leaf: tf.TensorSpec) -> int:
     """Returns the number of bytes of a value."""
     return int(leaf.dtype.size * leaf.shape.num_elements())
 

@@ -108,7 +108,7 @@ class StoredRecords:
         """Returns the column of arrays in the shared memory, if dtype and shape match."""
         if self._main is None or (self._main.dtype, self._main.shape) != (dtype, shape):
             return None
-        begin = self._main.begin
+        begin = self._main.offset
         arrays = self._memory[:, begin : begin + math.prod(shape)]
         return arrays.view(dtype).reshape(-1, *shape)
 

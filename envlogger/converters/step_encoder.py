@@ -235,7 +235,7 @@ class _Compiler:
         Raises:
           _NotPlannedError: A value of `step` needs the codec.
         """
-        root = _Message(b"", self._add_value(step, self._new_value()))
+        root = _Message(b"", self._add_value(step, self._create_value()))
         varying = [i for i, size in enumerate(self._sizes) if size is None]
         layouts = _Layouts(root, self._sizes, varying)
         layout = layouts.build([0] * len(varying))
@@ -262,7 +262,7 @@ class _Compiler:
     def _reject_if(self, condition: str) -> None:
         self._emit(f"if {condition}: return None")
 
-    def _new_value(self) -> str:
+    def _create_value(self) -> str:
         if self._num_values == _MAX_VALUES:
             raise _NotPlannedError
         self._num_values += 1
@@ -300,7 +300,7 @@ class _Compiler:
         if not items:
             self._reject_if(expr)
             return []
-        names = [self._new_value() for _ in items]
+        names = [self._create_value() for _ in items]
         self._emit(f"{', '.join(names)}, = {expr}")
         return [_Message(_ITEM, self._add_value(item, name)) for item, name in zip(items, names)]
 
@@ -321,7 +321,7 @@ class _Compiler:
             )
         else:
             raise _NotPlannedError
-        names = [self._new_value() for _ in keys]
+        names = [self._create_value() for _ in keys]
         self._emit(f"{', '.join(names)}, = {expr}.values()")
         text_entries: list[bytes | int | _Message] = []
         pairs = []

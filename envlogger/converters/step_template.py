@@ -40,9 +40,9 @@ _VALUES = tag(Datum.VALUES_FIELD_NUMBER)
 
 
 class ByteArray(NamedTuple):
-    """A byte array in a record: begin, dtype and shape."""
+    """A byte array in a record: offset, dtype and shape."""
 
-    begin: int
+    offset: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
@@ -80,7 +80,7 @@ class Template:
                 {
                     "names": self._names,
                     "formats": [slot.dtype for slot in self._slots],
-                    "offsets": [slot.begin for slot in self._slots],
+                    "offsets": [slot.offset for slot in self._slots],
                     "itemsize": self.size,
                 }
             )
@@ -140,32 +140,32 @@ class Template:
         return StepData(dm_env.TimeStep(step_type, *timestep), action, custom_data)
 
     def _find_main(self) -> ByteArray | None:
-        for begin, dtype, *_ in self._slots:
+        for offset, dtype, *_ in self._slots:
             if (
                 dtype.base in (np.uint8, np.int8)
                 and self.size >= _MIN_RECORD_BYTES
                 and dtype.itemsize * _MAX_MAIN_RATIO >= self.size * (_MAX_MAIN_RATIO - 1)
             ):
-                return ByteArray(begin, dtype.base, dtype.shape)
+                return ByteArray(offset, dtype.base, dtype.shape)
         return None
 
     def _create_constants(self, record: bytes) -> tuple[struct.Struct, tuple[bytes, ...]]:
-        form = struct.Struct(
+        layout = struct.Struct(
             "".join(
-                f"{end - begin}{'s' if is_constant else 'x'}"
-                for begin, end, is_constant in self._list_spans()
+                f"{end - start}{'s' if is_constant else 'x'}"
+                for start, end, is_constant in self._list_spans()
             )
         )
-        return form, form.unpack(record)
+        return layout, layout.unpack(record)
 
     def _create_words(self, record: bytes) -> tuple[np.dtype[Any], dict[str, int]]:
         """Returns the constants as integers, which NumPy compares faster than bytes."""
         offsets, formats = [], []
-        for begin, end, is_constant in self._list_spans():
-            if is_constant and begin < end:
-                size = min(8, 1 << (end - begin).bit_length() - 1)
+        for start, end, is_constant in self._list_spans():
+            if is_constant and start < end:
+                size = min(8, 1 << (end - start).bit_length() - 1)
                 # The last word may overlap the previous word.
-                span_offsets = [*range(begin, end - size, size), end - size]
+                span_offsets = [*range(start, end - size, size), end - size]
                 offsets += span_offsets
                 formats += [f"<u{size}"] * len(span_offsets)
         names = [f"w{i}" for i in range(len(offsets))]
@@ -175,12 +175,12 @@ class Template:
         return dtype, dict(zip(names, np.frombuffer(record, dtype).item()))
 
     def _list_spans(self) -> Iterator[tuple[int, int, bool]]:
-        """Yields the begin and end of alternating constants and slots, and True for constants."""
+        """Yields the start and end of alternating constants and slots, and True for constants."""
         end = 0
         for slot in self._slots:
-            yield end, slot.begin, True
-            end = slot.begin + slot.dtype.itemsize
-            yield slot.begin, end, False
+            yield end, slot.offset, True
+            end = slot.offset + slot.dtype.itemsize
+            yield slot.offset, end, False
         yield end, self.size, True
 
 
@@ -188,7 +188,7 @@ class _Slot(NamedTuple):
     """The byte offset, dtype and decoding of a value in records of the same layout.
 
     Attributes:
-      begin: The offset of the first byte.
+      offset: The offset of the first byte.
       dtype: The dtype of the stored value `x`; dtype `V` is decoded as `bytes`.
       value: An expression of `x` for the decoded value, with the names of `_BUILDER_NAMES`.
       column: A function that decodes a column of `x`; it may return a view.
@@ -196,7 +196,7 @@ class _Slot(NamedTuple):
     Both raise ValueError or LookupError if `x` is invalid.
     """
 
-    begin: int
+    offset: int
     dtype: np.dtype[Any]
     value: str
     column: Callable[[np.ndarray], np.ndarray]
@@ -364,10 +364,10 @@ def _decode_bigint_column(column: np.ndarray) -> np.ndarray:
     num_rows, size = content.shape
     if size > 8:
         raise ValueError("too large for int64")
-    extended = np.empty((num_rows, 8), np.uint8)
-    extended[:, : 8 - size] = np.where(content[:, :1] >= 0x80, 0xFF, 0)
-    extended[:, 8 - size :] = content
-    return extended.view(">i8")[:, 0]
+    padded = np.empty((num_rows, 8), np.uint8)
+    padded[:, : 8 - size] = np.where(content[:, :1] >= 0x80, 0xFF, 0)
+    padded[:, 8 - size :] = content
+    return padded.view(">i8")[:, 0]
 
 
 def _decode_text_column(column: np.ndarray) -> np.ndarray:
@@ -388,15 +388,15 @@ def _create_integer_decoder(
         is_end = content < 0x80
         if not is_end[:, -1].all() or np.any(is_end.sum(axis=1) != count):
             raise ValueError("wrong number of varints")
-        flat = content.ravel()
-        ends = np.flatnonzero(is_end)
-        begins = np.concatenate([[0], ends[:-1] + 1])
-        sizes = ends - begins + 1
-        if sizes.max() > 10 or np.any(flat[ends[sizes == 10]] > 1):
+        all_bytes = content.ravel()
+        last_bytes = np.flatnonzero(is_end)
+        first_bytes = np.concatenate([[0], last_bytes[:-1] + 1])
+        sizes = last_bytes - first_bytes + 1
+        if sizes.max() > 10 or np.any(all_bytes[last_bytes[sizes == 10]] > 1):
             raise ValueError("a varint that does not fit 64 bits")
-        positions = np.arange(len(flat)) - np.repeat(begins, sizes)
-        groups = (flat & 0x7F).astype(np.uint64) << (7 * positions).astype(np.uint64)
-        values = np.bitwise_or.reduceat(groups, begins)
+        positions = np.arange(len(all_bytes)) - np.repeat(first_bytes, sizes)
+        seven_bits = (all_bytes & 0x7F).astype(np.uint64) << (7 * positions).astype(np.uint64)
+        values = np.bitwise_or.reduceat(seven_bits, first_bytes)
         return _narrow(values, dtype).reshape(len(column), *shape)
 
     return convert
@@ -405,51 +405,55 @@ def _create_integer_decoder(
 # --- Learning.
 
 
-def _create_scalar_slot(field: str, begin: int, size: int) -> _Slot | _Constant:
-    void = np.dtype(f"V{size}") if size else None
+def _create_scalar_slot(field: str, offset: int, size: int) -> _Slot | _Constant:
+    bytes_dtype = np.dtype(f"V{size}") if size else None
     if field == "bool_values":
         if size != 1:
             raise ValueError("wrong number of values")
-        return _Slot(begin, np.dtype(np.uint8), "BOOLS[{x}]", _decode_bools)
+        return _Slot(offset, np.dtype(np.uint8), "BOOLS[{x}]", _decode_bools)
     encoding = FIELDS.get(field)
     if encoding is not None and encoding.stored_dtype is not None:
         dtype = encoding.stored_dtype
         if size != dtype.itemsize:
             raise ValueError("wrong number of values")
         if dtype.kind == "f" and size == 4:  # Python floats have no signalling NaN.
-            return _Slot(begin, np.dtype((dtype, (1,))), "{x}[0]", _get_first_items)
-        return _Slot(begin, dtype, f"{encoding.dtype.name}({{x}})", _get_unchanged)
-    if encoding is not None and void is not None:
+            return _Slot(offset, np.dtype((dtype, (1,))), "{x}[0]", _get_first_items)
+        return _Slot(offset, dtype, f"{encoding.dtype.name}({{x}})", _get_unchanged)
+    if encoding is not None and bytes_dtype is not None:
         name = encoding.dtype.name
         column = _create_integer_decoder(name, ())
         if size == 1:
-            as_bytes = np.dtype(np.uint8)
-            return _Slot(begin, as_bytes, f"{name}(SMALL[{{x}}])", column)
+            byte_dtype = np.dtype(np.uint8)
+            return _Slot(offset, byte_dtype, f"{name}(SMALL[{{x}}])", column)
         limits = np.iinfo(name)
         value = f"{name}(integer({{x}}, {limits.min}, {limits.max}))"
-        return _Slot(begin, void, value, column)
+        return _Slot(offset, bytes_dtype, value, column)
     if field == "string_values":
-        if void is None:
+        if bytes_dtype is None:
             return _Constant("")
-        return _Slot(begin, void, "{x}.decode()", _decode_text_column)
+        return _Slot(offset, bytes_dtype, "{x}.decode()", _decode_text_column)
     if field == "bytes_values":
-        return _Constant(b"") if void is None else _Slot(begin, void, "{x}", _decode_blob_column)
+        return (
+            _Constant(b"")
+            if bytes_dtype is None
+            else _Slot(offset, bytes_dtype, "{x}", _decode_blob_column)
+        )
     if field == "bigint_values":
-        if void is None:
+        if bytes_dtype is None:
             return _Constant(0)
         if size == 1:
-            return _Slot(begin, np.dtype(np.int8), "{x}", lambda x: x.astype(np.int64))
-        return _Slot(begin, void, "big({x})", _decode_bigint_column)
+            return _Slot(offset, np.dtype(np.int8), "{x}", lambda x: x.astype(np.int64))
+        return _Slot(offset, bytes_dtype, "big({x})", _decode_bigint_column)
     raise ValueError(f"scalars in {field}")
 
 
-def _create_array_slot(field: str, begin: int, size: int, shape: tuple[int, ...]) -> _Slot:
+def _create_array_slot(field: str, offset: int, size: int, shape: tuple[int, ...]) -> _Slot:
     count = math.prod(shape)
     encoding = FIELDS.get(field)
     if encoding is not None and encoding.stored_dtype is None and size:
         name = encoding.dtype.name
-        form = f"integers({{x}}, {field!r}, {shape!r})"
-        return _Slot(begin, np.dtype(f"V{size}"), form, _create_integer_decoder(name, shape))
+        expression = f"integers({{x}}, {field!r}, {shape!r})"
+        return _Slot(offset, np.dtype(f"V{size}"), expression, _create_integer_decoder(name, shape))
     element = encoding.stored_dtype if encoding is not None else None
     if field == "bool_values":
         element = np.dtype(np.uint8)
@@ -460,10 +464,10 @@ def _create_array_slot(field: str, begin: int, size: int, shape: tuple[int, ...]
     x = "{x}" if shape else "{x}.reshape(())"
     column = _get_unchanged if shape else _get_first_items
     if field == "bool_values":
-        return _Slot(begin, dtype, f"bools({x})", lambda x: column(_decode_bools(x)))
+        return _Slot(offset, dtype, f"bools({x})", lambda x: column(_decode_bools(x)))
     native = element.newbyteorder("=")
     value = f"{x}.copy()" if element == native else f"{x}.astype({native.name})"
-    return _Slot(begin, dtype, value, column)
+    return _Slot(offset, dtype, value, column)
 
 
 class _Parser:
@@ -499,65 +503,67 @@ class _Parser:
             return types.astype(np.int64)
 
         self.slots[0] = _Slot(
-            self.slots[0].begin, np.dtype(np.uint8), "STEP_TYPES[{x}]", decode_types
+            self.slots[0].offset, np.dtype(np.uint8), "STEP_TYPES[{x}]", decode_types
         )
 
-    def _find_field(self, begin: int, end: int, field_number: int) -> tuple[int, int]:
-        """Returns the byte range of the content of the field at `begin`; checks the tag."""
-        if begin >= end or self._record[begin : begin + 1] != tag(field_number):
-            raise ValueError(f"no field {field_number} at byte {begin}")
-        size, content = read_varint(self._record, begin + 1)
-        if size > end - content:
-            raise ValueError(f"field {field_number} at byte {begin} is cut off")
-        return content, content + size
+    def _find_field(self, start: int, end: int, field_number: int) -> tuple[int, int]:
+        """Returns the byte range of the content of the field at `start`; checks the tag."""
+        if start >= end or self._record[start : start + 1] != tag(field_number):
+            raise ValueError(f"no field {field_number} at byte {start}")
+        size, content_start = read_varint(self._record, start + 1)
+        if size > end - content_start:
+            raise ValueError(f"field {field_number} at byte {start} is cut off")
+        return content_start, content_start + size
 
-    def _find_repeated(self, begin: int, end: int, field_number: int) -> Iterator[tuple[int, int]]:
+    def _find_repeated(self, start: int, end: int, field_number: int) -> Iterator[tuple[int, int]]:
         """Yields the contents of a repeated field that ends at `end`."""
-        while begin < end:
-            content, begin = self._find_field(begin, end, field_number)
-            yield content, begin
+        while start < end:
+            content_start, start = self._find_field(start, end, field_number)
+            yield content_start, start
 
-    def _find_single(self, begin: int, end: int, field_number: int) -> tuple[int, int]:
+    def _find_single(self, start: int, end: int, field_number: int) -> tuple[int, int]:
         """Returns the content of a field that ends at `end`."""
-        content, content_end = self._find_field(begin, end, field_number)
+        content_start, content_end = self._find_field(start, end, field_number)
         if content_end != end:
-            raise ValueError(f"more than field {field_number} at byte {begin}")
-        return content, end
+            raise ValueError(f"more than field {field_number} at byte {start}")
+        return content_start, end
 
-    def _parse_data(self, begin: int, end: int) -> _Node:
+    def _parse_data(self, start: int, end: int) -> _Node:
         self._num_values += 1
         if self._num_values > _MAX_VALUES:
             raise ValueError("too many values")
-        if begin == end:
+        if start == end:
             return _Constant(None)
-        field_number = self._record[begin] >> 3
-        begin, end = self._find_single(begin, end, field_number)
+        field_number = self._record[start] >> 3
+        start, end = self._find_single(start, end, field_number)
         if field_number == Data.DATUM_FIELD_NUMBER:
-            return self._parse_datum(begin, end)
+            return self._parse_datum(start, end)
         if field_number == Data.DICT_FIELD_NUMBER:
-            return self._parse_dict(begin, end)
+            return self._parse_dict(start, end)
         kinds = {Data.ARRAY_FIELD_NUMBER: list, Data.TUPLE_FIELD_NUMBER: tuple}
         if field_number not in kinds:
-            raise ValueError(f"field {field_number} at byte {begin}")
-        items = self._find_repeated(begin, end, Data.Tuple.VALUES_FIELD_NUMBER)
+            raise ValueError(f"field {field_number} at byte {start}")
+        items = self._find_repeated(start, end, Data.Tuple.VALUES_FIELD_NUMBER)
         return _Container(kinds[field_number], [self._parse_data(*item) for item in items], [])
 
-    def _parse_dict(self, begin: int, end: int) -> _Container:
+    def _parse_dict(self, start: int, end: int) -> _Container:
         keys: list[Any] = []
         children = []
-        while begin < end and self._record[begin] >> 3 == Data.Dict.VALUES_FIELD_NUMBER:
-            entry, begin = self._find_field(begin, end, Data.Dict.VALUES_FIELD_NUMBER)
-            key, key_end = self._find_field(entry, begin, 1)
-            keys.append(self._record[key:key_end].decode())
-            children.append(self._parse_data(*self._find_single(key_end, begin, 2)))
-        if begin < end:
-            items = self._find_single(begin, end, Data.Dict.KVS_FIELD_NUMBER)
-            for item in self._find_repeated(*items, Data.Array.VALUES_FIELD_NUMBER):
-                pair = self._find_single(*item, Data.TUPLE_FIELD_NUMBER)
-                key, key_end = self._find_field(*pair, Data.Tuple.VALUES_FIELD_NUMBER)
-                keys.append(codec.decode(Data.FromString(self._record[key:key_end])))
-                value = self._find_single(key_end, pair[1], Data.Tuple.VALUES_FIELD_NUMBER)
-                children.append(self._parse_data(*value))
+        while start < end and self._record[start] >> 3 == Data.Dict.VALUES_FIELD_NUMBER:
+            entry_start, start = self._find_field(start, end, Data.Dict.VALUES_FIELD_NUMBER)
+            key_start, key_end = self._find_field(entry_start, start, 1)
+            keys.append(self._record[key_start:key_end].decode())
+            children.append(self._parse_data(*self._find_single(key_end, start, 2)))
+        if start < end:
+            items_range = self._find_single(start, end, Data.Dict.KVS_FIELD_NUMBER)
+            for item_range in self._find_repeated(*items_range, Data.Array.VALUES_FIELD_NUMBER):
+                pair_range = self._find_single(*item_range, Data.TUPLE_FIELD_NUMBER)
+                key_start, key_end = self._find_field(*pair_range, Data.Tuple.VALUES_FIELD_NUMBER)
+                keys.append(codec.decode(Data.FromString(self._record[key_start:key_end])))
+                value_range = self._find_single(
+                    key_end, pair_range[1], Data.Tuple.VALUES_FIELD_NUMBER
+                )
+                children.append(self._parse_data(*value_range))
         try:
             is_unique = len(set(keys)) == len(keys)
         except TypeError:
@@ -566,33 +572,33 @@ class _Parser:
             raise ValueError("a key that is repeated or unhashable")
         return _Container(dict, children, keys)
 
-    def _parse_datum(self, begin: int, end: int) -> _Node:
+    def _parse_datum(self, start: int, end: int) -> _Node:
         shape: tuple[int, ...] = ()
-        values = begin
-        if begin < end and self._record[begin] >> 3 == Datum.SHAPE_FIELD_NUMBER:
-            content, values = self._find_field(begin, end, Datum.SHAPE_FIELD_NUMBER)
-            dims = Datum.Shape.FromString(self._record[content:values]).dim
+        values_start = start
+        if start < end and self._record[start] >> 3 == Datum.SHAPE_FIELD_NUMBER:
+            content_start, values_start = self._find_field(start, end, Datum.SHAPE_FIELD_NUMBER)
+            dims = Datum.Shape.FromString(self._record[content_start:values_start]).dim
             shape = tuple(dim.size for dim in dims)
-        if values == end or self._record[values : values + 1] != _VALUES:
-            datum = Datum.FromString(self._record[begin:end])
+        if values_start == end or self._record[values_start : values_start + 1] != _VALUES:
+            datum = Datum.FromString(self._record[start:end])
             if datum.values.ListFields():
                 raise ValueError("values after other fields")
             return _Constant(codec.decode_datum(datum))
-        content, end = self._find_single(values, end, Datum.VALUES_FIELD_NUMBER)
-        if content == end:
+        content_start, end = self._find_single(values_start, end, Datum.VALUES_FIELD_NUMBER)
+        if content_start == end:
             return _Constant(None)
-        return self._parse_values(content, end, shape)
+        return self._parse_values(content_start, end, shape)
 
-    def _parse_values(self, begin: int, end: int, shape: tuple[int, ...]) -> _Node:
-        field_number = self._record[begin] >> 3
-        begin, end = self._find_single(begin, end, field_number)
+    def _parse_values(self, start: int, end: int, shape: tuple[int, ...]) -> _Node:
+        field_number = self._record[start] >> 3
+        start, end = self._find_single(start, end, field_number)
         descriptor = Datum.Values.DESCRIPTOR.fields_by_number.get(field_number)
         if descriptor is None or (min(shape, default=0) < 0 and shape != (SCALAR_DIM_SIZE,)):
             raise ValueError(f"values in field {field_number}, shape {shape}")
         if shape == (SCALAR_DIM_SIZE,):
-            slot = _create_scalar_slot(descriptor.name, begin, end - begin)
+            slot = _create_scalar_slot(descriptor.name, start, end - start)
         else:
-            slot = _create_array_slot(descriptor.name, begin, end - begin, shape)
+            slot = _create_array_slot(descriptor.name, start, end - start, shape)
         if isinstance(slot, _Constant):
             return slot
         self.slots.append(slot)

@@ -74,11 +74,11 @@ def differences_between(datasets: Mapping[str, Episodes]) -> Iterator[str]:
                 if meaning.kind in _COMPATIBLE and meaning.scale > 0:
                     by_index.setdefault(index, {})[name] = meaning
     for field, by_index in by_field.items():
-        texts = ((index, _difference(by_index[index])) for index in sorted(by_index))
+        texts = ((index, _describe_difference(by_index[index])) for index in sorted(by_index))
         yield from _join_runs(field, texts)
 
 
-def _difference(meanings: Mapping[str, ElementMeaning]) -> str:
+def _describe_difference(meanings: Mapping[str, ElementMeaning]) -> str:
     first, *other_meanings = meanings.values()
     if any(other.kind not in _COMPATIBLE[first.kind] for other in other_meanings):
         text = ", ".join(f"{meaning.kind} in {name}" for name, meaning in meanings.items())

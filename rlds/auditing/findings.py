@@ -192,7 +192,7 @@ def first_equal(digests: np.ndarray) -> np.ndarray:
 
 def median(values: np.ndarray) -> np.ndarray:
     """Returns the median along the first axis, without NaN."""
-    return _without_nan(np.nanmedian, values)
+    return _drop_nan(np.nanmedian, values)
 
 
 def deviations(values: np.ndarray, min_deviation: float) -> np.ndarray:
@@ -210,7 +210,7 @@ def deviations(values: np.ndarray, min_deviation: float) -> np.ndarray:
 
 def quantile(values: np.ndarray, fraction: float) -> np.ndarray:
     """Returns a quantile along the first axis, without NaN."""
-    return _without_nan(np.nanquantile, values, fraction)
+    return _drop_nan(np.nanquantile, values, fraction)
 
 
 def log(values: np.ndarray) -> np.ndarray:
@@ -222,10 +222,10 @@ def log(values: np.ndarray) -> np.ndarray:
 
 def mean(values: np.ndarray) -> np.ndarray:
     """Returns the mean along the last axis, without NaN."""
-    return _without_nan(np.nanmean, values, axis=-1)
+    return _drop_nan(np.nanmean, values, axis=-1)
 
 
-def _without_nan(function: Callable[..., Any], *values: Any, axis: int = 0) -> np.ndarray:
+def _drop_nan(function: Callable[..., Any], *values: Any, axis: int = 0) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # Without values, the result is NaN.
         reduced: np.ndarray = function(*values, axis=axis)

@@ -161,7 +161,7 @@ def _find_units(rows: np.ndarray, used: set[int]) -> Iterator[tuple[Kind, tuple[
         for first in range(rows.shape[1] - size + 1)
         if is_free[first : first + size].all()
     ]
-    blocks = [*_fitting_blocks(squares, windows), *_find_pairs(squares, is_free)]
+    blocks = [*_find_blocks(squares, windows), *_find_pairs(squares, is_free)]
     zeros = {*np.flatnonzero((rows == 0).all(0)).tolist()}
     kinds: dict[int, tuple[Kind, str]] = {
         _QUATERNION: ("quaternion", "the index of its real element is unknown"),
@@ -181,7 +181,7 @@ def _find_units(rows: np.ndarray, used: set[int]) -> Iterator[tuple[Kind, tuple[
         yield kind, block.indices, why
 
 
-def _fitting_blocks(squares: np.ndarray, blocks: Sequence[tuple[int, ...]]) -> list[_Block]:
+def _find_blocks(squares: np.ndarray, blocks: Sequence[tuple[int, ...]]) -> list[_Block]:
     """Returns the blocks of unit norm whose squares cancel each other."""
     fitting = []
     for block in blocks:
@@ -198,7 +198,7 @@ def _find_pairs(squares: np.ndarray, is_free: np.ndarray) -> list[_Block]:
     with np.errstate(divide="ignore", invalid="ignore"):
         related = np.corrcoef(squares, rowvar=False) if squares.shape[1] > 1 else np.zeros((1, 1))
     pairs = np.argwhere(np.triu(related < _SUM_VARIANCE - 1, 1) & is_free & is_free[:, None])
-    return _fitting_blocks(squares, [tuple(pair) for pair in pairs.tolist()])
+    return _find_blocks(squares, [tuple(pair) for pair in pairs.tolist()])
 
 
 def _may_be_quaternion(block: Sequence[int], zeros: set[int]) -> bool:

@@ -159,7 +159,7 @@ class _Inference:
         for turns in find_turns(self._trajectories, self._blocks):
             for element in range(turns.first, turns.first + 3):
                 if inferred[element].kind == "unknown":
-                    inferred[element] = self._increment_meaning(turns, element)
+                    inferred[element] = self._infer_increment(turns, element)
         yield from inferred
 
     def _infer(self, element: int) -> ElementMeaning:
@@ -168,10 +168,10 @@ class _Inference:
             return ElementMeaning("constant", why=f"always {values[0]:g}")
         has_few_values = len(np.unique(values)) <= _FEW_VALUES
         if self._is_two_ended(values, _ACTION_END, _ACTION_ROWS) or has_few_values:
-            if (gripper := self._gripper(element)) is not None:
+            if (gripper := self._infer_gripper(element)) is not None:
                 return gripper
             if has_few_values:
-                return self._few_values(element)
+                return self._infer_binary(element)
         return self._explain(element)
 
     def _explain(self, element: int) -> ElementMeaning:
@@ -221,12 +221,12 @@ class _Inference:
             kind,
             int(state),
             scale,
-            self._interval(kind, element, int(state), LAGS[lag]),
+            self._bound_slope(kind, element, int(state), LAGS[lag]),
             LAGS[lag],
             r_squared,
         )
 
-    def _interval(self, kind: str, element: int, state: int, lag: int) -> tuple[float, float]:
+    def _bound_slope(self, kind: str, element: int, state: int, lag: int) -> tuple[float, float]:
         """Returns the bounds of the scale in most episodes."""
         slopes = []
         actions = self._trajectories.actions[:, element]
@@ -235,14 +235,14 @@ class _Inference:
             action, level = actions[begin:end], states[begin:end]
             if kind in ("absolute", "velocity"):
                 low, high = max(-min(lag, 0), 0), len(action) - max(lag, 0)
-                slopes.append(_slope(level[low + lag : high + lag], action[low:high]))
+                slopes.append(_compute_slope(level[low + lag : high + lag], action[low:high]))
             else:
                 low = max(-min(lag, 0), 0)
                 high = len(action) - max(lag, 0) - 8
                 sums = np.concatenate([[0.0], np.cumsum(action)])
                 rows = np.arange(low, max(high, low))
                 displacements = level[rows + lag + 8] - level[rows + lag]
-                inverse = _slope(sums[rows + 8] - sums[rows], displacements)
+                inverse = _compute_slope(sums[rows + 8] - sums[rows], displacements)
                 slopes.append(1 / inverse if inverse else np.nan)
         finite_slopes = np.array([slope for slope in slopes if np.isfinite(slope)])
         if not len(finite_slopes):
@@ -266,7 +266,7 @@ class _Inference:
         by_all = 1 - float(((displacements - fitted) ** 2).sum()) / total
         return by_one >= _AT_ONCE or by_all - by_one < _REMAINDER * (1 - by_one)
 
-    def _gripper(self, element: int) -> ElementMeaning | None:
+    def _infer_gripper(self, element: int) -> ElementMeaning | None:
         """Returns the meaning of an action that opens and closes a gripper; None if it does not."""
         indices = [index for index, lag in enumerate(LAGS) if lag >= 0]
         level = self._levels.raw[indices, element]
@@ -289,7 +289,7 @@ class _Inference:
             is_relative=kind == 1,
         )
 
-    def _few_values(self, element: int) -> ElementMeaning:
+    def _infer_binary(self, element: int) -> ElementMeaning:
         values = self._trajectories.actions[:, element]
         changing = [np.ptp(values[begin:end]) > 0 for begin, end in self._trajectories.spans]
         if np.mean(changing) < 0.5:
@@ -305,7 +305,7 @@ class _Inference:
         at_low, at_high = (relative <= near).mean(), (relative >= 1 - near).mean()
         return bool(at_low + at_high > share and min(at_low, at_high) > 0.01)
 
-    def _increment_meaning(self, turns: Turns, element: int) -> ElementMeaning:
+    def _infer_increment(self, turns: Turns, element: int) -> ElementMeaning:
         axis = element - turns.first
         return ElementMeaning(
             "delta",
@@ -317,7 +317,7 @@ class _Inference:
         )
 
 
-def _slope(inputs: np.ndarray, outputs: np.ndarray) -> float:
+def _compute_slope(inputs: np.ndarray, outputs: np.ndarray) -> float:
     if len(inputs) < 3:
         return float("nan")
     inputs = inputs - inputs.mean()

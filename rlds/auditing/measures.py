@@ -142,7 +142,7 @@ def learn_profile(
     # Elements that rarely move: the large displacements, not the noise at rest.
     usual_displacements, large_displacements = np.quantile(displacements, (0.75, 0.98), axis=0)
     paces = np.maximum(usual_displacements, 0.25 * large_displacements)
-    motion = _motion_of(displacements, paces)
+    motion = _compute_motion(displacements, paces)
     floor = float(np.quantile(motion, 0.02))
     still = float(np.clip(_NOISE * floor, _MIN_STILL, _MAX_STILL)) if floor < 0.1 else _MIN_STILL
     return Profile(paces, still, relations, turns)
@@ -152,7 +152,7 @@ def _displace(states: np.ndarray) -> np.ndarray:
     return states[_STRIDE:] - states[:-_STRIDE]
 
 
-def _motion_of(displacements: np.ndarray, paces: np.ndarray) -> np.ndarray:
+def _compute_motion(displacements: np.ndarray, paces: np.ndarray) -> np.ndarray:
     """Returns the displacement that about a third of the elements reach, in usual displacements.
 
     The remaining elements may be noise at rest, for instance forces.
@@ -177,7 +177,7 @@ def find_motion(actions: np.ndarray, states: np.ndarray, profile: Profile) -> np
     """
     if states.shape[1]:
         smooth = unwrap_angles(states, profile.turns)
-        return _motion_of(_displace(smooth), profile.paces) > profile.still
+        return _compute_motion(_displace(smooth), profile.paces) > profile.still
     changes: np.ndarray = (_displace(actions) != 0).any(1)
     return changes
 
@@ -199,18 +199,20 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     values = np.concatenate([states, actions], axis=1)
     num_rows, width = values.shape
     steps = np.diff(values, axis=0)
-    first, jumps = np.abs(steps), _overshoot(steps)
+    first, jumps = np.abs(steps), _measure_overshoot(steps)
     second = np.abs(np.diff(values, 2, axis=0))
-    motion = _motion_of(_displace(states), profile.paces) if num_rows > _STRIDE else np.zeros(0)
+    motion = (
+        _compute_motion(_displace(states), profile.paces) if num_rows > _STRIDE else np.zeros(0)
+    )
     moves = motion > profile.still
     rows_moving = _mask_moving_rows(moves, num_rows)
     low = raw.min(0) if num_rows else np.full(width, np.nan)
     high = raw.max(0) if num_rows else np.full(width, np.nan)
-    frozen, frozen_row = _frozen(states, actions)
+    frozen, frozen_row = _find_frozen(states, actions)
     fits, gains = _fits(actions, states, profile.relations)
     pace = np.quantile(first, (0.5, 0.9), axis=0) if len(first) else np.zeros((2, width))
     num_states = states.shape[1]
-    gap, gap_row = _gap(first[:, :num_states], pace[1, :num_states])
+    gap, gap_row = _find_gap(first[:, :num_states], pace[1, :num_states])
     return Measures(
         rows=num_rows + num_not_finite,
         not_finite=num_not_finite,
@@ -222,11 +224,11 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
         jump_row=rows[jumps.argmax(0) + 1] if len(jumps) else np.zeros(width, int),
         rough=np.quantile(second, (0.5, 0.9), axis=0) if len(second) else np.zeros((2, width)),
         pace=pace,
-        at_end=_at_end(values, first, rows_moving),
+        at_end=_measure_at_end(values, first, rows_moving),
         frozen=frozen,
         frozen_row=int(rows[frozen_row]) if num_rows else 0,
         repeated=int((first == 0).all(1).sum()) if width else 0,
-        idle=_idle(moves, num_rows),
+        idle=_count_idle(moves, num_rows),
         gap=gap,
         gap_row=int(rows[gap_row]) if num_rows else 0,
         fits=fits,
@@ -241,7 +243,7 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     )
 
 
-def _overshoot(steps: np.ndarray) -> np.ndarray:
+def _measure_overshoot(steps: np.ndarray) -> np.ndarray:
     """Returns the distance of each row above or below both neighbours; 0 for rows between them."""
     before, after = steps[:-1], -steps[1:]
     return np.where(before * after > 0, np.minimum(np.abs(before), np.abs(after)), 0.0)
@@ -254,7 +256,7 @@ def _mask_moving_rows(moves: np.ndarray, num_rows: int) -> np.ndarray:
     return is_moving
 
 
-def _idle(moves: np.ndarray, num_rows: int) -> tuple[int, int]:
+def _count_idle(moves: np.ndarray, num_rows: int) -> tuple[int, int]:
     """Returns the numbers of rows at rest at the start, and at the end."""
     rows = np.flatnonzero(moves)
     if not len(rows):
@@ -262,7 +264,7 @@ def _idle(moves: np.ndarray, num_rows: int) -> tuple[int, int]:
     return int(rows[0]), int(len(moves) - 1 - rows[-1])
 
 
-def _at_end(values: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.ndarray:
+def _measure_at_end(values: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.ndarray:
     """Returns the share of the moving rows in which each element stays at an extreme value."""
     moving = rows_moving[1:] & rows_moving[:-1]
     if not moving.any():
@@ -276,7 +278,7 @@ def _at_end(values: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> n
     return np.maximum(*limit_shares)
 
 
-def _longest_run(flags: np.ndarray) -> tuple[int, int]:
+def _find_longest_run(flags: np.ndarray) -> tuple[int, int]:
     """Returns the length of the longest run of true values, and its first index."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
     if not len(edges):
@@ -286,15 +288,15 @@ def _longest_run(flags: np.ndarray) -> tuple[int, int]:
     return int(lengths[longest]), int(edges[2 * longest])
 
 
-def _frozen(states: np.ndarray, actions: np.ndarray) -> tuple[int, int]:
+def _find_frozen(states: np.ndarray, actions: np.ndarray) -> tuple[int, int]:
     if not states.shape[1] or not actions.shape[1]:
         return 0, 0
     stays = (np.diff(states, axis=0) == 0).all(1)
     changes = (np.diff(actions, axis=0) != 0).any(1)
-    return _longest_run(stays & changes)
+    return _find_longest_run(stays & changes)
 
 
-def _gap(first: np.ndarray, usual_steps: np.ndarray) -> tuple[float, int]:
+def _find_gap(first: np.ndarray, usual_steps: np.ndarray) -> tuple[float, int]:
     """Returns the largest ratio of a step to the steps next to it in most elements, and its row.
 
     Args:

@@ -104,7 +104,7 @@ class NumericFields:
         fields = {path: field for path, field in steps.items() if _is_vector(field)}
         self.actions = [path for path in fields if root_of(path) == rlds.ACTION]
         self._states = [path for path in fields if _is_state(path)]
-        names = self.names = {path: _names(path, fields[path]) for path in fields}
+        names = self.names = {path: _list_names(path, fields[path]) for path in fields}
         self.action_indices = [evenly(len(names[path]), _MAX_ACTIONS) for path in self.actions]
         self.action_names = [
             names[path][index]
@@ -116,7 +116,7 @@ class NumericFields:
         self.units = {n: field.unit for p, field in fields.items() if field.unit for n in names[p]}
         self.kinds = {n: fields[p].kind for p in self.actions if fields[p].kind for n in names[p]}
         self._add_declared(episodes)
-        self._instruction = _instruction_of(self._source)
+        self._instruction = _read_instruction(self._source)
         episode_fields = leaves_at(as_fields(self._source.fields.episode), None)
         self._text_paths = [path for path, field in episode_fields if _is_text(field)]
         self._text_paths += [f"{rlds.STEPS}/{path}" for path in steps if _is_text(steps[path])]
@@ -175,12 +175,12 @@ class NumericFields:
         times = arrays[1][:, self._time_element] if self._time_element >= 0 else np.empty(0)
         values = dict(leaves_at(episode.metadata, None))
         values |= {f"{rlds.STEPS}/{path}": column for path, column in steps.items()}
-        texts = {path: _distinct_texts(values[path]) for path in self._text_paths if path in values}
+        texts = {path: _list_texts(values[path]) for path in self._text_paths if path in values}
         instructions = texts.get(self._instruction)
         task = None if instructions is None else next(filter(str.strip, instructions), "")
         task_numbers = {int(n) for path in self.task_columns for n in np.unique(steps[path])}
         assessed = arrays[1][:, self._assessed_states]
-        personal = _personal_data(texts)
+        personal = _find_personal_data(texts)
         return EpisodeValues(
             arrays[0], assessed, task, digest, times, personal, frozenset(task_numbers)
         )
@@ -226,7 +226,7 @@ class NumericFields:
             yield episode
 
 
-def _instruction_of(source: Source) -> str:
+def _read_instruction(source: Source) -> str:
     """Returns the path of the field with the instruction; "" if there is none."""
     fields = as_fields(source.fields.episode), as_fields(source.fields.steps)
     for prefix, leaves in zip(("", f"{rlds.STEPS}/"), fields):
@@ -244,13 +244,13 @@ def _has_tasks(field: object) -> bool:
     return isinstance(field, Field) and field.table == TASKS and not field.shape
 
 
-def _distinct_texts(value: Any) -> list[str]:
+def _list_texts(value: Any) -> list[str]:
     """Returns the distinct texts of a field in the order of steps, with invalid UTF-8 replaced."""
     values = value.tolist() if isinstance(value, np.ndarray) and value.ndim else [value]
     return list(dict.fromkeys(as_text(text, "replace") for text in values))
 
 
-def _personal_data(texts: Mapping[str, Sequence[str]]) -> str:
+def _find_personal_data(texts: Mapping[str, Sequence[str]]) -> str:
     """Returns the first field with personal data, and the kind of the data; "" if there is none."""
     for path, field_texts in texts.items():
         if kind := personal_data_in(field_texts):
@@ -290,7 +290,7 @@ def _find_moving(sample: Sequence[EpisodeValues], width: int) -> tuple[np.ndarra
     return moving, clocks
 
 
-def _names(path: str, field: Field) -> list[str]:
+def _list_names(path: str, field: Field) -> list[str]:
     if not field.shape:
         return [path]
     if field.names is not None and len(field.names) == field.shape[-1]:

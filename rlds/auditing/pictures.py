@@ -95,7 +95,7 @@ class CameraSample:
         first = np.resize(evenly(len(moves), PAIRS), PAIRS)  # Short episodes repeat pairs.
         rows = np.unique([first, first + _PAIR_STRIDE])
         try:
-            frames = [self._frames(split, index, name, rows.tolist()) for name in self.names]
+            frames = [self._read_frames(split, index, name, rows.tolist()) for name in self.names]
         except (SourceError, tfds_files.TfdsFilesError):  # Validation reports damage.
             return None
         positions = np.searchsorted(rows, [first, first + _PAIR_STRIDE])
@@ -103,7 +103,9 @@ class CameraSample:
         changes, *other_measures = (np.stack(arrays) for arrays in zip(*by_camera))
         return Pictures(first, np.where(moves[first], changes, np.nan), *other_measures)
 
-    def _frames(self, split: str, index: int, camera: str, rows: Sequence[int]) -> list[np.ndarray]:
+    def _read_frames(
+        self, split: str, index: int, camera: str, rows: Sequence[int]
+    ) -> list[np.ndarray]:
         field, path = self._fields[camera], f"{rlds.STEPS}/{camera}"
         if self._video is not None and camera in self._video.cameras:
             return VideoFrames(self._video, split, index, camera, rows[-1] + 1).take(rows)
@@ -125,7 +127,7 @@ def _measure(frames: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.nd
         np.abs(greys[first] - greys[second]).mean((1, 2)),
         greys[first].std((1, 2)),
         np.median([_measure_sharpness(grey) for grey in greys]),
-        np.mean([_mean_colours(frame) for frame in small], axis=0),
+        np.mean([_average_colours(frame) for frame in small], axis=0),
     )
 
 
@@ -146,7 +148,7 @@ def _measure_sharpness(grey: np.ndarray) -> float:
     return float(np.log((energies[0] + 1) / (energies[-1] + 1))) if energies else 0.0
 
 
-def _mean_colours(frame: np.ndarray) -> np.ndarray:
+def _average_colours(frame: np.ndarray) -> np.ndarray:
     """Returns the mean colours of a grid of cells; small frames repeat pixels."""
     axis_edges = [np.linspace(0, size, _SIDE + 1).astype(int) for size in frame.shape[:2]]
     for axis, edges in enumerate(axis_edges):

@@ -73,15 +73,15 @@ def find_turns(trajectories: Trajectories, blocks: Sequence[int]) -> Iterator[Tu
         candidates = list(_fit_turns(trajectories, block))
         if not candidates:
             continue
-        best = max(candidates, key=_mean)
+        best = max(candidates, key=_average)
         convention = best.order, best.frame
         rivals = [turns for turns in candidates if (turns.order, turns.frame) != convention]
-        lead = _mean(best) - max(map(_mean, rivals), default=0)
+        lead = _average(best) - max(map(_average, rivals), default=0)
         if sum(value >= _EXPLAINED for value in best.r_squared) >= _MIN_AXES and lead >= _LEAD:
             yield best
 
 
-def _mean(turns: Turns) -> float:
+def _average(turns: Turns) -> float:
     return float(np.mean(turns.r_squared))
 
 

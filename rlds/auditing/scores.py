@@ -148,7 +148,7 @@ def compare_episodes(
       sketches: The values of each episode at some moments, in deviations of each element.
     """
     episode = np.repeat(np.arange(len(episode_rows)), [len(rows) for rows in episode_rows])
-    scores = {"novelty": _novelty(sketches)}
+    scores = {"novelty": _score_novelty(sketches)}
     states, actions = (
         _normalize([rows[:, columns] for rows in episode_rows if len(rows)])
         for columns in (slice(num_states), slice(num_states, None))
@@ -161,7 +161,7 @@ def compare_episodes(
     sums = {name: np.zeros((2, len(episode_rows))) for name in ("information", "agreement")}
     for batch in _draw_batches(len(episode)):
         distances = _max_distances(states[batch]), _max_distances(actions[batch])
-        values = _information(*distances), _agreement(*distances, episode[batch])
+        values = _score_information(*distances), _score_agreement(*distances, episode[batch])
         for total, value in zip(sums.values(), values):
             is_finite = ~np.isnan(value)
             np.add.at(total[0], episode[batch][is_finite], value[is_finite])
@@ -213,7 +213,7 @@ def _max_distances(rows: np.ndarray) -> np.ndarray:
     return distances
 
 
-def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+def _score_information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """Returns the contribution of each row to the mutual information (Kraskov et al.)."""
     num_rows = len(states)
     # The digamma function of integers, except for a constant.
@@ -228,7 +228,7 @@ def _information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     return information / len(_NEIGHBOURS)
 
 
-def _agreement(states: np.ndarray, actions: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+def _score_agreement(states: np.ndarray, actions: np.ndarray, episodes: np.ndarray) -> np.ndarray:
     """Returns the negated distance to the actions at the nearest states of other episodes."""
     distances = np.where(episodes[:, None] == episodes, np.inf, states)
     nearest = np.argpartition(distances, _NEIGHBOURS[0] - 1, axis=1)[:, : _NEIGHBOURS[0]]
@@ -241,7 +241,7 @@ def _agreement(states: np.ndarray, actions: np.ndarray, episodes: np.ndarray) ->
         return -np.nanmedian(differences, axis=1)
 
 
-def _novelty(sketches: np.ndarray) -> np.ndarray:
+def _score_novelty(sketches: np.ndarray) -> np.ndarray:
     """Returns the distance to the nearest other episode, as the quadratic mean over sketches."""
     novelty = np.full(len(sketches), np.nan)
     if len(sketches) < 2 or not sketches.shape[1]:

@@ -55,14 +55,14 @@ class VectorMeaning:
         run: list[tuple[int, ElementMeaning]] = []
         for pair in zip(self.indices, self.elements):
             if run and not _continues(run, pair):
-                yield self._sentence(run)
+                yield self._format_sentence(run)
                 run = []
             run.append(pair)
         if run:
-            yield self._sentence(run)
+            yield self._format_sentence(run)
         yield from (f"{self.field}: {text}" for text in self.end_conventions)
 
-    def _sentence(self, run: Sequence[tuple[int, ElementMeaning]]) -> str:
+    def _format_sentence(self, run: Sequence[tuple[int, ElementMeaning]]) -> str:
         (first, meaning), (last, _) = run[0], run[-1]
         elements = f"{self.field}{element_range(first, last)}"
         if meaning.state < 0:
@@ -163,10 +163,10 @@ def learn_usual_values(fields: NumericFields) -> UsualValues:
             faultless = [episode for index, episode in enumerate(sample) if index not in faulty]
         if attempt and [*map(id, faultless)] == [*map(id, previous)]:
             break  # A further attempt has the same result.
-    return UsualValues([*_of_actions(fields, relations), *_of_observations(fields)], profile)
+    return UsualValues([*_infer_actions(fields, relations), *_infer_observations(fields)], profile)
 
 
-def _of_actions(
+def _infer_actions(
     fields: NumericFields, relations: Sequence[ElementMeaning]
 ) -> Iterator[VectorMeaning]:
     begin = 0
@@ -179,17 +179,17 @@ def _of_actions(
             for index, meaning in enumerate(relations[begin:end])
         ]
         names = fields.action_names[begin:end]
-        yield _vector_meaning(fields, path, elements, indices, names, [*find_end_conventions(rows)])
+        yield _create_meaning(fields, path, elements, indices, names, [*find_end_conventions(rows)])
         begin = end
 
 
-def _of_observations(fields: NumericFields) -> Iterator[VectorMeaning]:
+def _infer_observations(fields: NumericFields) -> Iterator[VectorMeaning]:
     for path, by_index in fields.forms.items():
         names = [fields.names[path][index] for index in by_index]
-        yield _vector_meaning(fields, path, [*by_index.values()], [*by_index], names, [])
+        yield _create_meaning(fields, path, [*by_index.values()], [*by_index], names, [])
 
 
-def _vector_meaning(
+def _create_meaning(
     fields: NumericFields,
     path: str,
     elements: Sequence[ElementMeaning],

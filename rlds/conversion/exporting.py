@@ -73,7 +73,7 @@ class Exported:
 
 def exports() -> dict[str, Mapping[str, Option]]:
     """Returns the options of `export` for each format that can be written."""
-    return {name: options_of(format.load_export()) for name, format in _writable_formats().items()}
+    return {name: options_of(format.load_export()) for name, format in _find_writers().items()}
 
 
 def export_class(format: str) -> type[Export]:
@@ -82,7 +82,7 @@ def export_class(format: str) -> type[Export]:
     Raises:
       ValueError: The format cannot be written; the message lists the formats with a writer.
     """
-    writable_formats = _writable_formats()
+    writable_formats = _find_writers()
     if format not in writable_formats:
         names = ", ".join(writable_formats)
         raise ValueError(f"format: got {format!r}, which has no writer; expected one of {names}")
@@ -90,7 +90,7 @@ def export_class(format: str) -> type[Export]:
     return loaded
 
 
-def _writable_formats() -> dict[str, Format]:
+def _find_writers() -> dict[str, Format]:
     return {name: format for name, format in formats().items() if format.export}
 
 
@@ -277,17 +277,17 @@ def draft_export(
             # Starting a process takes longer than reading a part: one worker per part is enough.
             workers = stack.enter_context(Workers(min(num_workers, max(len(staging.parts), 1))))
         if staging.parts:
-            on_advance = _bar(bars, "episodes to parts", staging.num_episodes)
+            on_advance = _open_bar(bars, "episodes to parts", staging.num_episodes)
             staging.run(workers, on_advance, pipeline=pipeline)
         total = len(writer.episodes) if writer.episodes.has_random_access else None
-        on_advance = _bar(bars, f"episodes to {format}", total)
+        on_advance = _open_bar(bars, f"episodes to {format}", total)
         notes = staging.join(draft, workers, on_advance, pipeline=pipeline)
         notes.warn()
         read_back = open_episodes(draft, "all", format=format, **writer.read_options())
         if not allow_loss:
             _check_description(read_back, description_changes or {})
         if is_checked and digests is not None:
-            on_advance = _bar(bars, "episodes read back", len(notes.written))
+            on_advance = _open_bar(bars, "episodes read back", len(notes.written))
             comparison = ReadBack.create(notes, read_back, digests)
             counts = _compare_written(comparison, workers, on_advance)
         elif writer.num_steps is None:
@@ -321,13 +321,13 @@ def _write_share(
     """Writes this process's share of the parts; other processes write the remaining shares."""
     indices = staging.share(part)
     with contextlib.closing(staging), Workers(jobs) as workers, show_progress(progress) as bars:
-        on_advance = _bar(bars, "episodes to parts", staging.count(indices))
+        on_advance = _open_bar(bars, "episodes to parts", staging.count(indices))
         staging.run(workers, on_advance, indices=indices)
     num_written = staging.num_written(indices)
     return Exported(os.fspath(staging.folder), staging.format, num_written, None, placements)
 
 
-def _bar(bars: Any, name: str, total: int | None) -> Callable[[float], None]:
+def _open_bar(bars: Any, name: str, total: int | None) -> Callable[[float], None]:
     """Adds a progress bar; returns the function that advances it."""
     task = bars.add_task(name, total=total)
     return lambda count: bars.advance(task, count)
@@ -349,13 +349,13 @@ def _compare_written(
     if episodes.has(count):
         raise ValueError(f"{episodes.format}: the files hold more than {count} written episodes")
     has_copies = any(is_copied for *_, is_copied in comparison.written)
-    return count, _num_steps(episodes) if has_copies else num_steps
+    return count, _count_steps(episodes) if has_copies else num_steps
 
 
 def _count_written(episodes: Episodes, notes: Notes) -> tuple[int, int | None]:
     """Counts the episodes and steps of the written dataset."""
     if notes.copied:
-        return len(episodes), _num_steps(episodes)
+        return len(episodes), _count_steps(episodes)
     steps = [outline.num_steps for outline in episodes.outlines()]
     return len(steps), sum(steps)
 
@@ -433,7 +433,7 @@ def prepare(
     return writer
 
 
-def _num_steps(episodes: Episodes) -> int | None:
+def _count_steps(episodes: Episodes) -> int | None:
     """Returns the number of steps; None if the format does not store it."""
     lengths = episodes.lengths()
     return None if lengths is None else int(lengths.num_steps.sum())

@@ -94,7 +94,7 @@ class Staging:
         self._export, self._digests, self._skip_damaged = export, digests, skip_damaged
         target_draft, self._is_local = draft_of(path, draft), stores.is_local(path)
         self._name = target_draft.name
-        self.folder = _folder_of(target_draft)
+        self.folder = _find_folder(target_draft)
         self._order = export.files_order()
         self.parts: Sequence[Sequence[int] | StreamPart] = []
         self.is_small = True
@@ -236,7 +236,7 @@ class Staging:
         source = self._export.episodes.source
         check_unchanged(self._files, may_grow=source.may_grow)
 
-    def _fingerprint(self) -> str:
+    def _compute_fingerprint(self) -> str:
         """Returns a digest of all inputs of the job; empty if an input is not comparable."""
         export, has_digests = self._export, self._digests is not None
         try:
@@ -248,7 +248,7 @@ class Staging:
 
     def _prepare_folder(self, *, is_exclusive: bool) -> None:
         """Creates and locks the staging folder; keeps the parts of an earlier run of the job."""
-        job_file, self._job = self.folder / _JOB_FILE, self._fingerprint()
+        job_file, self._job = self.folder / _JOB_FILE, self._compute_fingerprint()
         if is_exclusive:  # Otherwise, each job checks its input files.
             with contextlib.suppress(FileNotFoundError):  # Data without files cannot change.
                 inputs = self._export.episodes.source.inputs()
@@ -351,17 +351,17 @@ class Staging:
         job = json.loads(job_file.read_bytes()) if job_file.exists() else ""
         self._has_begun = True
         self.remove()
-        return bool(job) and bool(job == self._fingerprint())
+        return bool(job) and bool(job == self._compute_fingerprint())
 
 
 def remove_finished(path: str | os.PathLike[str]) -> None:
     """Removes the staging folder that a killed process has left next to a complete dataset."""
-    folder = _folder_of(draft_of(path))
+    folder = _find_folder(draft_of(path))
     if (folder / _JOINED_FILE).exists():
         _remove(folder)
 
 
-def _folder_of(target_draft: Path) -> Path:
+def _find_folder(target_draft: Path) -> Path:
     """Returns the staging folder of a dataset, next to its draft."""
     return target_draft.with_name(f".{target_draft.name}.parts")
 

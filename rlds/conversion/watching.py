@@ -93,14 +93,14 @@ class Notes(Watch):
         elif isinstance(episode, Location):
             self.copied.add(index)
             origin = episode.source.can.origin
-            self.written[index] = self._digest(episode)
+            self.written[index] = self._compute_digest(episode)
             self.origins[index] = origin and origin(episode.split, episode.index)
         elif episode is not None:
-            digest = self._digest(episode) if digest is None else digest
+            digest = self._compute_digest(episode) if digest is None else digest
             self.written[index], self.origins[index] = digest, episode.origin
         self._on_episode()
 
-    def _digest(self, episode: SourceEpisode | Location) -> int:
+    def _compute_digest(self, episode: SourceEpisode | Location) -> int:
         return 0 if self._digests is None else self._digests.compute(episode)
 
     @override
@@ -177,7 +177,7 @@ class ReadBack:
             if not self.read_back.has(row):
                 raise ValueError(f"{format}: episode {row} is missing in the written files")
             if is_stored:
-                if self._digest_of_copy(row) != digest:
+                if self._read_copy_digest(row) != digest:
                     raise ValueError(
                         f"{format}, episode {row}: the data on disk differs from the written data; "
                         "write it again, to another disk"
@@ -190,7 +190,7 @@ class ReadBack:
             advance()
         return num_steps
 
-    def _digest_of_copy(self, row: int) -> int | None:
+    def _read_copy_digest(self, row: int) -> int | None:
         copy = stored_location(self.read_back.source, *self.read_back.locate(row))
         return None if copy is None else self.digests.compute(copy)
 

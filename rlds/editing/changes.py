@@ -108,7 +108,7 @@ class RenameView(Change):
                 self._new = root + camera.removeprefix(root)
         renamed: dict[str, Any] = {}
         for path, field in fields.items():
-            name = _renamed_path(path, self._old, self._new)
+            name = _rename_path(path, self._old, self._new)
             _check_path_is_free(renamed, name, "rename")
             renamed[name] = field
         super().__init__(base, renamed)
@@ -116,17 +116,17 @@ class RenameView(Change):
     @functools.cached_property
     @override
     def base_paths(self) -> Mapping[str, str]:
-        return {_renamed_path(path, self._old, self._new): path for path in self.paths}
+        return {_rename_path(path, self._old, self._new): path for path in self.paths}
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
-        return {_renamed_path(path, self._new, self._old) for path in fields}
+        return {_rename_path(path, self._new, self._old) for path in fields}
 
     @override
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        return {_renamed_path(path, self._old, self._new): value for path, value in values.items()}
+        return {_rename_path(path, self._old, self._new): value for path, value in values.items()}
 
 
 class DropView(Change):
@@ -143,16 +143,16 @@ class DropView(Change):
 
     def __init__(self, base: Source, path: str, aliases: Mapping[str, str] = _NO_ALIASES) -> None:
         fields = fields_of(base)
-        self._dropped_paths = _paths_of(_clip_or_path(fields, path_in(fields, path, aliases)))
-        super().__init__(base, self._remaining(fields))
+        self._dropped_paths = _find_paths(_clip_or_path(fields, path_in(fields, path, aliases)))
+        super().__init__(base, self._select_remaining(fields))
 
     @override
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        return self._remaining(values)
+        return self._select_remaining(values)
 
-    def _remaining(self, items: Mapping[str, Any]) -> dict[str, Any]:
+    def _select_remaining(self, items: Mapping[str, Any]) -> dict[str, Any]:
         return {
             path: item
             for path, item in items.items()
@@ -363,7 +363,7 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NO_A
     """
     fields = list(fields)
     for path in (name, STEPS + name, resolve_alias(name, aliases)):
-        if any(is_below(field, parent) for field in fields for parent in _paths_of(path)):
+        if any(is_below(field, parent) for field in fields for parent in _find_paths(path)):
             return path
     all_names = dict.fromkeys(map(camera_path, fields))
     all_names |= {
@@ -396,7 +396,7 @@ def _clip_or_path(fields: Mapping[str, Any], path: str) -> str:
     return clip if is_in_clip else path
 
 
-def _paths_of(path: str) -> Sequence[str]:
+def _find_paths(path: str) -> Sequence[str]:
     """Returns the path of a field; for a camera, also the paths of its video and file names."""
     if not path.startswith(STEPS):
         return (path,)
@@ -404,8 +404,8 @@ def _paths_of(path: str) -> Sequence[str]:
     return path, f"{VIDEO}/{name}", f"{STEPS}{IMAGE_FILE}/{name}"
 
 
-def _renamed_path(path: str, old: str, new: str) -> str:
-    for old_path, new_path in zip(_paths_of(old), _paths_of(new)):
+def _rename_path(path: str, old: str, new: str) -> str:
+    for old_path, new_path in zip(_find_paths(old), _find_paths(new)):
         if is_below(path, old_path):
             return new_path + path[len(old_path) :]
     return path

@@ -91,7 +91,7 @@ class Draft:
         self.split = np.zeros(0, object)
         self._add_episodes([episodes])
         self.names: list[str] = []
-        self.metadata: dict[str, Any] = _without_counts(episodes.metadata)
+        self.metadata: dict[str, Any] = _drop_counts(episodes.metadata)
         self.facts: dict[str, str] = {}
         self.notes: list[str] = []
         self.has_queried_tables = False
@@ -132,7 +132,7 @@ class Draft:
 
     def where_or_all(self, where: str | None) -> np.ndarray:
         """Returns a mask of the episodes that fulfil a condition; of all without a condition."""
-        return np.ones(len(self.is_kept), np.bool_) if where is None else self._matching(where)
+        return np.ones(len(self.is_kept), np.bool_) if where is None else self._match(where)
 
     def select(self, op_name: str, where: str | None, rows: Sequence[int] | None) -> np.ndarray:
         """Returns a mask of the episodes selected by a condition or by indices.
@@ -143,7 +143,7 @@ class Draft:
         if (where is None) == (rows is None):
             raise ValueError(f"{op_name}: expected either a condition or numbers of episodes")
         if where is not None:
-            return self._matching(where)
+            return self._match(where)
         mask = np.zeros(len(self.is_kept), np.bool_)
         indices = np.asarray(rows)
         if indices.size and indices.dtype.kind not in "iu":  # Masks are not accepted.
@@ -154,7 +154,7 @@ class Draft:
         mask[indices] = True
         return mask
 
-    def _matching(self, condition: str) -> np.ndarray:
+    def _match(self, condition: str) -> np.ndarray:
         check_repeatable(condition)
         self.has_queried_tables = True
         mask, first = np.zeros(len(self.is_kept), np.bool_), 0
@@ -270,8 +270,8 @@ class Draft:
         all_metadata = {name: episodes.metadata for name, episodes in datasets.items()}
         all_metadata[first] = self.metadata
         merged_metadata, by_dataset, notes = merge_metadata(all_metadata, metadata)
-        self.metadata, self.notes = _without_counts(merged_metadata), [*self.notes, *notes]
-        self.facts = {**_combined_attributes(datasets), **self.facts}
+        self.metadata, self.notes = _drop_counts(merged_metadata), [*self.notes, *notes]
+        self.facts = {**_combine_attributes(datasets), **self.facts}
         sources: dict[str, Source] = {}
         for name, episodes in datasets.items():
             source = with_random_access(episodes.source)
@@ -289,7 +289,7 @@ class Draft:
         all_fields = map(fields_of, sources.values())
         columns = [{p: tables[p] for p in tables if p in fields} for fields in all_fields]
         self.metadata, indices = join_tables(self.metadata, dataset_metadata, columns)
-        prefixes = _prefixes(datasets)
+        prefixes = _choose_prefixes(datasets)
         self.notes += [
             f"keys of the episodes of {name} get the prefix {p!r}"
             for name, p in prefixes.items()
@@ -308,7 +308,7 @@ class Draft:
                 change = UnifyView(change, fields, {path: json.dumps(by_dataset[position])})
             changed = Episodes(change, episodes.split, format=episodes.format)
             self.datasets[name] = InputDataset(episodes, changed, prefixes[name])
-        self._changed_view = self._joined_datasets()
+        self._changed_view = self._join_datasets()
         self._add_episodes([episodes for name, episodes in datasets.items() if name != first])
 
     def _add_episodes(self, datasets: Sequence[Episodes]) -> None:
@@ -340,14 +340,14 @@ class Draft:
         names = [name for name in self.names if name in remaining] or list(remaining)
         return self._view({str(n): np.flatnonzero(self.is_kept & (self.split == n)) for n in names})
 
-    def _joined_datasets(self, about: About | None = None) -> JoinedSource:
+    def _join_datasets(self, about: About | None = None) -> JoinedSource:
         datasets = self.datasets.values()
         changed, prefixes = zip(*((dataset.changed, dataset.prefix) for dataset in datasets))
         return JoinedSource(changed, prefixes, about)
 
     def _view(self, splits: Mapping[str, np.ndarray]) -> SelectedSource:
         first = next(iter(self.datasets.values())).episodes.source.about
-        view: View = self._joined_datasets(
+        view: View = self._join_datasets(
             About(
                 **{name: self.facts.get(name, getattr(first, name)) for name in FACTS},
                 metadata=self.metadata,
@@ -377,7 +377,7 @@ def file_state(episodes: Episodes) -> object:
         return [(file.name, (stat := file.stat()).length, stat.mtime) for file in files]
 
 
-def _without_counts(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_counts(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the metadata of a dataset with the counts of its conversion moved to `original`."""
     conversion = metadata.get("conversion")
     if not isinstance(conversion, Mapping) or not conversion.get("splits"):
@@ -404,7 +404,7 @@ def _check_rates(datasets: Mapping[str, Episodes]) -> None:
         raise ValueError(f"merge: the frame rates differ: {texts}")
 
 
-def _combined_attributes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
+def _combine_attributes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     """Returns the joined descriptions and citations of datasets; not their licenses."""
     sources = [episodes.source for episodes in datasets.values()]
     return {
@@ -414,7 +414,7 @@ def _combined_attributes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     }
 
 
-def _prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
+def _choose_prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     """Returns a key prefix for each dataset, so that the keys of all episodes are unique."""
     used_keys: set[str] = set()
     prefixes = {}

@@ -126,10 +126,10 @@ class Edit:
         self.stale_files: list[str] = []
         has_changes = self.num_copied < self.num_original or len(datasets) > 1
         if has_changes and format == self.episodes.format:
-            folder = Path(_opened_path(self.source, next(iter(draft.datasets))))
+            folder = Path(_resolve_path(self.source, next(iter(draft.datasets))))
             matches = (folder.glob(name) for name in export_class(format).statistics)
             self.stale_files = sorted(str(file) for files in matches for file in files)
-        self.notes = [*draft.notes, *self._license_notes(licenses)]
+        self.notes = [*draft.notes, *self._list_license_notes(licenses)]
         self.notes += [
             f"{file} is left out: it describes old episodes" for file in self.stale_files
         ]
@@ -142,7 +142,7 @@ class Edit:
         self.placements = tuple(full_export.placements())
         self.keeps_splits, self.is_split = full_export.keeps_splits, bool(draft.names)
 
-    def _license_notes(self, licenses: Mapping[str, str]) -> Iterator[str]:
+    def _list_license_notes(self, licenses: Mapping[str, str]) -> Iterator[str]:
         yield from (f"license: {conflict}" for conflict in self.lineage.get("conflicts", ()))
         all_terms = set(licenses.values())
         if len(licenses) > 1 and all_terms != {""}:
@@ -256,7 +256,7 @@ def edit(
       ValueError: An operation is wrong, no episode is left, or the format cannot hold the result.
         Nothing has changed.
     """
-    with _unchanged_files(path):
+    with _list_unchanged_files(path):
         plan = prepare_edit(
             path,
             operations,
@@ -282,7 +282,7 @@ def edit(
                 "(allow_loss=True, --allow-loss)"
             )
         if to is None:
-            target_path = _target_of(plan, path)
+            target_path = _resolve_target(plan, path)
             with advice(skip_damaged, target_path):
                 written = [_edit_in_place(plan, target_path, keep_old, write)]
         else:
@@ -335,7 +335,7 @@ def _edit_in_place(
 
 
 @contextlib.contextmanager
-def _unchanged_files(path: str | os.PathLike[str] | Episodes) -> Iterator[None]:
+def _list_unchanged_files(path: str | os.PathLike[str] | Episodes) -> Iterator[None]:
     """Reports files of the dataset that change during the edit.
 
     Raises:
@@ -348,14 +348,14 @@ def _unchanged_files(path: str | os.PathLike[str] | Episodes) -> Iterator[None]:
         raise StorageError(f"{name} has changed since it was opened; repeat the edit") from error
 
 
-def _target_of(plan: Edit, path: str | os.PathLike[str]) -> Path:
+def _resolve_target(plan: Edit, path: str | os.PathLike[str]) -> Path:
     """Returns the target of an edit in place: the file or the folder of the old dataset.
 
     Raises:
       ValueError: The target is ambiguous, or cannot be replaced.
     """
     source, suffixes = plan.source, export_class(plan.format).suffixes
-    target = Path(_opened_path(source, path))
+    target = Path(_resolve_path(source, path))
     if not stores.is_local(path) or not target.exists():
         reason = f"{os.fspath(path)!r} is not a local file or folder"
     elif plan.is_split and not plan.keeps_splits:
@@ -372,7 +372,7 @@ def _target_of(plan: Edit, path: str | os.PathLike[str]) -> Path:
     raise ValueError(f"{reason}: pass the path of the new dataset (to, --to)")
 
 
-def _opened_path(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+def _resolve_path(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Returns the path of a dataset that was opened by its path or by a parent folder."""
     return path if source.can.examples is None else source.can.examples.directory
 

@@ -95,8 +95,9 @@ class _Rules:
     def __init__(self) -> None:
         registry = formats().values()
         counted = [name for format_ in registry for name in format_.counted]
-        self.is_counted = _matcher([*_REGENERATED, *counted])
-        self.is_provenance = _matcher([name for format_ in registry for name in format_.provenance])
+        self.is_counted = _compile_pattern([*_REGENERATED, *counted])
+        provenance = [name for format_ in registry for name in format_.provenance]
+        self.is_provenance = _compile_pattern(provenance)
         self._by_file = {tuple(name.split("/")) for format_ in registry for name in format_.by_file}
 
     def comparable(self, datasets: Mapping[str, Mapping[str, Any]]) -> Paths[list[_Value]]:
@@ -106,7 +107,7 @@ class _Rules:
         """
         values: Paths[list[_Value]] = Paths()
         for name, metadata in datasets.items():
-            for keys, value in _leaves(metadata):
+            for keys, value in _list_leaves(metadata):
                 is_of_file = len(keys) > 2 and keys[:2] in self._by_file
                 path = "/".join((*keys[:2], "*", *keys[3:]) if is_of_file else keys)
                 values[path] = [*values.get(path, ()), (name, keys, value)]
@@ -120,7 +121,7 @@ class _Rules:
         if _is_split(path, comparable):
             return f"{path}: a value in one dataset, a group in another"
         for name, _, other in other_values:
-            pair = dict(_leaves(parsed(value))), dict(_leaves(parsed(other)))
+            pair = dict(_list_leaves(parsed(value))), dict(_list_leaves(parsed(other)))
             for keys in {**pair[0], **pair[1]} if value != other else ():
                 key, both = "/".join((path, *keys)), [leaves.get(keys) for leaves in pair]
                 text, other_text = map(json.dumps, both)  # As texts, two NaN are equal.
@@ -137,14 +138,14 @@ def _is_split(key: str, comparable: Paths[Any]) -> bool:
     return key in comparable.parents or any(path in comparable for path in parents)
 
 
-def _matcher(patterns: Sequence[str]) -> Callable[[str], object]:
+def _compile_pattern(patterns: Sequence[str]) -> Callable[[str], object]:
     return re.compile("|".join(map(fnmatch.translate, patterns))).fullmatch
 
 
-def _leaves(value: Any, parents: _Keys = ()) -> Iterator[tuple[_Keys, Any]]:
+def _list_leaves(value: Any, parents: _Keys = ()) -> Iterator[tuple[_Keys, Any]]:
     """Yields the leaves of nested dicts with their keys; a nested empty dict is a leaf."""
     if isinstance(value, Mapping) and (value or not parents):
         for name, child in value.items():
-            yield from _leaves(child, (*parents, str(name)))
+            yield from _list_leaves(child, (*parents, str(name)))
     else:
         yield parents, value

@@ -329,15 +329,15 @@ class Split(Operation):
         if self.by is not None:
             names: list[str | None] = _as_split_names(draft.column(self.by))
         elif any(isinstance(rule, int | float) for rule in self.parts.values()):
-            names = self._by_fraction(draft)
+            names = self._split_by_fraction(draft)
         else:
-            names = self._by_condition(draft)
+            names = self._split_by_condition(draft)
         draft.split = objects(names)
         draft.names = list(self.parts) or sorted({name for name in names if name})
         if wrong := [name for name in draft.names if not _SPLIT_NAME.fullmatch(name)]:
             raise ValueError(f"split: {wrong[0]!r} cannot name a split: use letters, digits, _, -")
 
-    def _by_condition(self, draft: Draft) -> list[str | None]:
+    def _split_by_condition(self, draft: Draft) -> list[str | None]:
         names = [*self.parts, None]
         defaults = [split for split, name in enumerate(self.parts) if self.parts[name] is None]
         splits = np.full(len(draft.is_kept), -1)
@@ -353,7 +353,7 @@ class Split(Operation):
         splits[is_unassigned] = defaults[0] if defaults else -1
         return [names[split] for split in splits.tolist()]
 
-    def _by_fraction(self, draft: Draft) -> list[str | None]:
+    def _split_by_fraction(self, draft: Draft) -> list[str | None]:
         entries = [entry for entry in self.parts.values() if entry is not None]
         if conditions := [entry for entry in entries if isinstance(entry, str)]:
             raise ValueError(
@@ -471,7 +471,7 @@ def as_recipe(operations: Sequence[Operation]) -> list[dict[str, Any]]:
     >>> as_recipe([Delete(where="not success"), Drop("steps/info")])
     [{'do': 'delete', 'where': 'not success'}, {'do': 'drop', 'field': 'steps/info'}]
     """
-    return [{"do": operation.do, **_arguments(operation)} for operation in operations]
+    return [{"do": operation.do, **_collect_arguments(operation)} for operation in operations]
 
 
 def from_recipe(recipe: Any) -> list[Operation]:
@@ -487,14 +487,14 @@ def from_recipe(recipe: Any) -> list[Operation]:
         recipe = recipe.get("operations")
     if not isinstance(recipe, list):
         raise ValueError("recipe: expected a list of operations, such as {do: delete, where: …}")
-    return [_operation(position, entry) for position, entry in enumerate(recipe)]
+    return [_parse_operation(position, entry) for position, entry in enumerate(recipe)]
 
 
 # Types of recipe arguments by annotation, as JSON may have other types.
 _ARGUMENT_TYPES: Mapping[str, type] = {"str": str, "int": int}
 
 
-def _operation(position: int, entry: Any) -> Operation:
+def _parse_operation(position: int, entry: Any) -> Operation:
     if not isinstance(entry, Mapping) or entry.get("do") not in _OPERATIONS:
         name = str(entry.get("do")) if isinstance(entry, Mapping) else repr(entry)
         available = suggest_names(name, _OPERATIONS)
@@ -515,7 +515,7 @@ def _operation(position: int, entry: Any) -> Operation:
         raise ValueError(f"recipe: operation {position}, {entry['do']}: {error}") from None
 
 
-def _arguments(operation: Operation) -> dict[str, Any]:
+def _collect_arguments(operation: Operation) -> dict[str, Any]:
     arguments = {}
     for field in dataclasses.fields(operation):
         value = lineage.as_json(getattr(operation, field.name))

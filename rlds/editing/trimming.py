@@ -137,7 +137,7 @@ class FlagsView(View):
 def _trim(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -> dict[str, Any]:
     """Selects a range of steps. Video clips do not change, except the index of the first frame."""
     trimmed = {
-        path: _stacked_column(value[begin:end]) if path.startswith(_STEPS) else value
+        path: _stack_column(value[begin:end]) if path.startswith(_STEPS) else value
         for path, value in values.items()
     }
     for path in trimmed if is_cut and values[rlds.FINAL_OBSERVATION_KNOWN] else ():
@@ -156,7 +156,7 @@ def _trim(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -> d
     return trimmed
 
 
-def _stacked_column(column: Any) -> Any:
+def _stack_column(column: Any) -> Any:
     """Returns a column of arrays as one array, if the remaining rows have one shape."""
     is_ragged = isinstance(column, np.ndarray) and column.dtype == object
     is_ragged = is_ragged and isinstance(column.flat[0], np.ndarray)

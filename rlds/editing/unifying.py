@@ -42,7 +42,7 @@ class UnifyView(Change):
         self._changed = {
             path: field
             for path, field in old_fields.items()
-            if path in fields and _storage_type(field) != _storage_type(fields[path])
+            if path in fields and _get_storage_type(field) != _get_storage_type(fields[path])
         }
         self._dropped = old_fields.keys() - fields.keys()
         self._assumptions = [
@@ -114,20 +114,20 @@ def unify(
                 "--drop-missing)"
             )
         variants = {name: fields[path] for name, fields in all_fields.items() if path in fields}
-        common_fields[path] = _common_field(path, variants, policy)
+        common_fields[path] = _unify_field(path, variants, policy)
     if unknown := defaults.keys() - paths.keys():
         raise ValueError(f"merge: no field {min(unknown)!r} to fill in any dataset")
     return [UnifyView(source, common_fields, defaults) for source in datasets.values()]
 
 
-def _storage_type(field: Any) -> Any:
+def _get_storage_type(field: Any) -> Any:
     """Returns the dtype, shape and encoding of a field, without its meaning."""
     if not isinstance(field, Field):
         return field
     return np.dtype(field.dtype), field.shape, field.encoding
 
 
-def _common_field(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
+def _unify_field(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
     """Returns a field that can hold the values of a field of all merged datasets."""
     (name, first), *other_fields = fields.items()
     for other, field in other_fields:
@@ -149,7 +149,7 @@ def _common_field(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
             )
         first = dataclasses.replace(
             first,
-            dtype=_common_dtype(first, field, diff),
+            dtype=_unify_dtype(first, field, diff),
             encoding=first.encoding if first.encoding == field.encoding else "",
             doc=first.doc if first.doc == field.doc else "",
             **{**field.meaning, **first.meaning},
@@ -161,7 +161,7 @@ def _common_field(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
     return first
 
 
-def _common_dtype(first: Field, second: Field, diff: str) -> Any:
+def _unify_dtype(first: Field, second: Field, diff: str) -> Any:
     if first.dtype == second.dtype:
         return first.dtype
     if first.is_text:

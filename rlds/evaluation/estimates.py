@@ -207,7 +207,7 @@ class Estimate:
                 "value_range and method 'bernstein' need each other: the range is the largest "
                 "possible difference between the weighted returns of two episodes"
             )
-        weights = _weights(self)
+        weights = _get_weights(self)
         if method == "bootstrap":
             lower, upper, warnings = _bootstrap(self.statistic, weights, level, num_samples, seed)
         elif method not in ("t", "bernstein"):
@@ -227,7 +227,7 @@ class Estimate:
             )
             lower, upper, warnings = self.value - half_width, self.value + half_width, []
         if method != "bernstein":
-            warnings += _few_episodes_warnings(self, weights)
+            warnings += _warn_of_few_episodes(self, weights)
         return Interval(lower, upper, level, method, (*self.interval_warnings, *warnings))
 
     def __repr__(self) -> str:
@@ -239,9 +239,9 @@ class Estimate:
         return f"Estimate({', '.join(summary)})"
 
     def __str__(self) -> str:
-        lines = [("what", f"{self.estimand} (gamma {self.gamma:g})"), ("from", self._inputs())]
+        lines = [("what", f"{self.estimand} (gamma {self.gamma:g})"), ("from", self._list_inputs())]
         if self.weights is not None:
-            lines.append(("weights", self._effective_size(self.weights)))
+            lines.append(("weights", self._compute_effective_size(self.weights)))
         lines += [("warning", warning) for warning in self.warnings]
         wrapped = (
             textwrap.fill(text, 88, initial_indent=f"  {key + ':':10}", subsequent_indent=" " * 12)
@@ -254,7 +254,7 @@ class Estimate:
         """N, the number of episodes."""
         return self.end_counts.terminal + self.end_counts.truncated + self.end_counts.unknown
 
-    def _inputs(self) -> str:
+    def _list_inputs(self) -> str:
         ends = self.end_counts
         kinds = {
             "terminal": ends.terminal,
@@ -270,7 +270,7 @@ class Estimate:
             text += f", without {left_out} with unknown successors"
         return text
 
-    def _effective_size(self, weights: WeightReport) -> str:
+    def _compute_effective_size(self, weights: WeightReport) -> str:
         text = (
             f"worth {weights.effective_sample_size:.1f} episodes of the policy itself (the "
             f"effective sample size); the largest is {weights.largest:.1%} of their sum"
@@ -284,7 +284,7 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def _weights(estimate: Estimate) -> np.ndarray:
+def _get_weights(estimate: Estimate) -> np.ndarray:
     """Returns the weight of each episode, `[N]`; checks that at least two are positive."""
     num_episodes = estimate.num_episodes
     weights = estimate.episode_weights
@@ -309,7 +309,7 @@ def _weights(estimate: Estimate) -> np.ndarray:
     raise ValueError(f"there is no interval: {reason}")
 
 
-def _few_episodes_warnings(estimate: Estimate, weights: np.ndarray) -> list[str]:
+def _warn_of_few_episodes(estimate: Estimate, weights: np.ndarray) -> list[str]:
     """Returns warnings of an interval from too few episodes."""
     num_weighted, effective = np.count_nonzero(weights), weights.sum() ** 2 / (weights @ weights)
     if estimate.weights is not None:

@@ -274,14 +274,14 @@ class EvaluationSet:
         indices = np.arange(self.num_episodes)[episodes]
         lengths = self.num_transitions[indices]
         is_final_known = self.final_observation_known[indices]
-        transitions = _ranges(self.splits[:-1][indices], lengths)
+        transitions = _expand_ranges(self.splits[:-1][indices], lengths)
         return dataclasses.replace(
             self,
             num_transitions=lengths,
             is_terminal=self.is_terminal[indices],
             final_observation_known=is_final_known,
             observations=self.observations_at(
-                _ranges(self._first_rows[indices], lengths + is_final_known)
+                _expand_ranges(self._first_rows[indices], lengths + is_final_known)
             ),
             actions=self.actions_at(transitions),
             rewards=self.rewards[transitions],
@@ -331,7 +331,7 @@ def _has(data: EvaluationSet, name: str) -> bool:
     return getattr(data, name) is not None
 
 
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def _expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Returns the concatenated ranges of some starts and lengths."""
     return numbered(lengths) + np.repeat(starts, lengths)
 
@@ -390,7 +390,7 @@ def collect(
     if stored_discounts:
         scalar_paths["discounts"] = rlds.DISCOUNT
     paths = [*_as_list(observation), *_as_list(action), *scalar_paths.values()]
-    blocks = list(_blocks(data, paths))
+    blocks = list(_read_blocks(data, paths))
     if not blocks:
         raise ValueError("collect: there are no episodes")
     columns = {path: _concatenate(blocks, path) for path in blocks[0].columns}
@@ -412,15 +412,16 @@ def collect(
     for role, role_rows in ((observation, all_rows), (action, transitions)):
         for path, column in leaves_at(nested, role):
             _check_no_nan(path, column, role_rows, lengths)
-    actions = _role_values(nested, action, len(is_transition))
+    actions = _read_roles(nested, action, len(is_transition))
     return EvaluationSet(
         num_transitions=lengths - is_final_known,
         is_terminal=np.concatenate([block.is_terminal for block in blocks]),
         final_observation_known=is_final_known,
-        observations=_role_values(nested, observation, len(is_transition)),
+        observations=_read_roles(nested, observation, len(is_transition)),
         actions=_map(lambda column: column[transitions], actions),
         **{
-            name: _scalars(nested, path, rows[name], lengths) for name, path in scalar_paths.items()
+            name: _read_scalars(nested, path, rows[name], lengths)
+            for name, path in scalar_paths.items()
         },
     )
 
@@ -438,7 +439,7 @@ class _Block(NamedTuple):
     is_terminal: np.ndarray
 
 
-def _blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
+def _read_blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
     """Yields blocks of all episodes, with the fields at or below the paths."""
     first = 0
     table = _table_of(data)
@@ -482,7 +483,7 @@ def _refuse_changed_data(data_name: str, alternative: str) -> NoReturn:
 
 def _read_table(table: Table, paths: Sequence[str]) -> Iterator[_Columns]:
     fields, storage = table.storage.fields, table.storage
-    role_paths = _without_images(
+    role_paths = _drop_images(
         fields,
         paths,
         lambda path: storage.is_image(path) or _is_image(fields[path].dtype, fields[path].shape),
@@ -506,7 +507,7 @@ def _read_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_C
             if role_paths is None:
                 leaves = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, paths)}
                 images = [n for n, leaf in leaves.items() if _is_image(leaf.dtype, leaf.shape[1:])]
-                role_paths = _without_images(leaves, paths, images.__contains__)
+                role_paths = _drop_images(leaves, paths, images.__contains__)
             columns = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, role_paths)}
         except KeyError as error:
             raise KeyError(f"collect: episode {index}: {error.args[0]}") from None
@@ -520,7 +521,7 @@ def _read_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_C
         yield columns, flags, length, is_final_known.reshape(1)
 
 
-def _without_images(
+def _drop_images(
     leaves: Mapping[str, Any], paths: Sequence[str], is_image: Callable[[str], bool]
 ) -> list[str]:
     """Returns the field paths at or below some paths, without images nested in them."""
@@ -563,7 +564,7 @@ def _as_step_columns(episode: Any, index: int) -> Mapping[str, Any]:
     return nest({path: join([columns[path] for columns in leaves]) for path in leaves[0]})
 
 
-def _row_location(row: int, lengths: np.ndarray) -> str:
+def _locate_row(row: int, lengths: np.ndarray) -> str:
     """Returns the episode and the step of a row, for messages."""
     episode_ends = np.cumsum(lengths)
     episode = int(np.searchsorted(episode_ends, row, side="right"))
@@ -576,7 +577,7 @@ def _check_no_nan(path: str, column: np.ndarray, rows: np.ndarray, lengths: np.n
         return
     nan_rows = rows[np.isnan(column).reshape(len(column), -1).any(axis=1)[rows]]
     if len(nan_rows):
-        raise ValueError(f"collect: {_row_location(nan_rows[0], lengths)}, field {path!r} is NaN")
+        raise ValueError(f"collect: {_locate_row(nan_rows[0], lengths)}, field {path!r} is NaN")
 
 
 def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: int) -> None:
@@ -633,7 +634,7 @@ def _concatenate(blocks: Sequence[_Block], path: str) -> np.ndarray:
     return np.concatenate(columns)
 
 
-def _role_values(nested: Mapping[str, Any], paths: str | Sequence[str], length: int) -> Any:
+def _read_roles(nested: Mapping[str, Any], paths: str | Sequence[str], length: int) -> Any:
     """Returns the values of a role: a field, a nest of fields, or a vector of several."""
     if isinstance(paths, str):
         return lookup(nested, paths)
@@ -645,7 +646,7 @@ def _role_values(nested: Mapping[str, Any], paths: str | Sequence[str], length: 
     return as_vector(paths, columns, (length,))
 
 
-def _scalars(
+def _read_scalars(
     nested: Mapping[str, Any], path: str, rows: np.ndarray, lengths: np.ndarray
 ) -> np.ndarray:
     leaf = lookup(nested, path)
@@ -656,5 +657,5 @@ def _scalars(
     invalid = rows[~np.isfinite(values)]
     if len(invalid):
         fault = f"field {path!r} must be finite, got {leaf[invalid[0]]}"
-        raise ValueError(f"collect: {_row_location(invalid[0], lengths)}, {fault}")
+        raise ValueError(f"collect: {_locate_row(invalid[0], lengths)}, {fault}")
     return values

@@ -103,8 +103,8 @@ class OneHot(Features):
 
     @override
     def __call__(self, observations: Any, actions: Any) -> np.ndarray:
-        states = _indices(observations, self.num_states, "observation")
-        action_indices = _indices(actions, self.num_actions, "action")
+        states = _find_indices(observations, self.num_states, "observation")
+        action_indices = _find_indices(actions, self.num_actions, "action")
         features = np.zeros((len(states), self.num_states * self.num_actions))
         features[np.arange(len(states)), states * self.num_actions + action_indices] = 1
         return features
@@ -115,7 +115,7 @@ class OneHot(Features):
     ) -> np.ndarray:
         if not isinstance(policy, CategoricalPolicy):
             return super().expected(observations, policy, rng)
-        states = _indices(observations, self.num_states, "observation")
+        states = _find_indices(observations, self.num_states, "observation")
         probabilities = policy.probs(observations)
         if probabilities.shape[1] != self.num_actions:
             raise ValueError(
@@ -131,7 +131,7 @@ class OneHot(Features):
         return f"state {state} with action {action}"
 
 
-def _indices(values: Any, size: int, field: Literal["observation", "action"]) -> np.ndarray:
+def _find_indices(values: Any, size: int, field: Literal["observation", "action"]) -> np.ndarray:
     if isinstance(values, Mapping):
         raise ValueError(
             f"OneHot needs one integer as {field}, got a dict with {', '.join(values)}: choose a "
@@ -174,7 +174,7 @@ class Quadratic(Features):
         x = np.concatenate(
             [as_vectors(observations, "observation"), as_vectors(actions, "action")], axis=1
         )
-        first, second = _pairs(x.shape[1])
+        first, second = _list_pairs(x.shape[1])
         return np.concatenate([np.ones((len(x), 1)), x, x[:, first] * x[:, second]], axis=1)
 
     @override
@@ -195,8 +195,8 @@ class Quadratic(Features):
             covariances = np.einsum("kni,knj->nij", vectors - mean, vectors - mean) / len(vectors)
         # The mean of a product is the product of the means, and the covariance.
         features = self(observations, mean)
-        size = _vector_size(features.shape[1])
-        first, second = _pairs(size)
+        size = _count_elements(features.shape[1])
+        first, second = _list_pairs(size)
         action = size - mean.shape[1]
         pairs = np.flatnonzero(first >= action)
         features[:, 1 + size + pairs] += covariances[
@@ -213,16 +213,16 @@ class Quadratic(Features):
             for role, size in zip(("observation", "action"), sizes, strict=True)
             for index in range(size)
         ]
-        pairs = zip(*_pairs(len(names)), strict=True)
+        pairs = zip(*_list_pairs(len(names)), strict=True)
         return ["1", *names, *(f"{names[i]} * {names[j]}" for i, j in pairs)][column]
 
 
-def _pairs(size: int) -> tuple[np.ndarray, np.ndarray]:
+def _list_pairs(size: int) -> tuple[np.ndarray, np.ndarray]:
     _check_num_features(1 + size + size * (size + 1) // 2, f"{size} numbers")
     return np.triu_indices(size)
 
 
-def _vector_size(num_features: int) -> int:
+def _count_elements(num_features: int) -> int:
     """Returns the size of vectors with (size + 1)(size + 2) / 2 quadratic features."""
     return (math.isqrt(8 * num_features + 1) - 3) // 2
 

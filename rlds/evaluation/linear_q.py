@@ -159,7 +159,7 @@ class _Equations:
             transitions = used[splits[first] : splits[end]]
             has_next = ~data.next_is_terminal[transitions]
             next_features = np.zeros((len(transitions), self.num_features))
-            next_features[has_next] = self._next_features(transitions[has_next], rng)
+            next_features[has_next] = self._average_next(transitions[has_next], rng)
             yield _Block(
                 slice(first, end),
                 splits[first : end + 1] - splits[first],
@@ -170,19 +170,19 @@ class _Equations:
                 self._start_features(first, end, rng),
             )
 
-    def _next_features(self, transitions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def _average_next(self, transitions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         rows = self.data.rows[transitions] + 1
-        return self._mean(rows, rng, lambda row: f"after {self.data.locate(transitions[row])}")
+        return self._average(rows, rng, lambda row: f"after {self.data.locate(transitions[row])}")
 
     def _start_features(self, first: int, end: int, rng: np.random.Generator) -> np.ndarray:
         rows = self.data.first_rows[first:end]
-        return self._mean(rows, rng, lambda row: f"at the start of episode {first + row}")
+        return self._average(rows, rng, lambda row: f"at the start of episode {first + row}")
 
-    def _mean(
+    def _average(
         self, rows: np.ndarray, rng: np.random.Generator, locate: Callable[[int], str]
     ) -> np.ndarray:
         observations = self.data.observations_at(rows)
-        return _finite_features(
+        return _check_features(
             lambda: self.features.expected(observations, self.target, rng), locate
         )
 
@@ -190,7 +190,7 @@ class _Equations:
         """Returns the features of transitions, `[n, d]`."""
         observations = self.data.observations_at(self.data.rows[transitions])
         actions = self.data.actions_at(transitions)
-        return _finite_features(
+        return _check_features(
             lambda: self.features(observations, actions),
             lambda row: self.data.locate(transitions[row]),
         )
@@ -226,7 +226,7 @@ class _Equations:
             message = (
                 f"the data does not determine the Q-function (condition number {condition:.1e}): "
                 "these features are 0 or constant in all transitions, or follow from the rest: "
-                f"{self._names(np.abs(null_space).max(axis=1) > 0.01)}"
+                f"{self._list_names(np.abs(null_space).max(axis=1) > 0.01)}"
             )
             if not ridge:
                 raise ValueError(f"{message}. Leave them out, or pass a ridge, such as 1e-9.")
@@ -238,16 +238,16 @@ class _Equations:
         if is_extrapolated.any():
             warnings.append(
                 "The policy leaves the data: these features have one value in all transitions, and "
-                f"other values under the policy: {self._names(is_extrapolated)}."
+                f"other values under the policy: {self._list_names(is_extrapolated)}."
             )
         coefficients = np.linalg.solve(equations, rhs / scales / total) / scales
         start /= self.episode_weights.sum()
-        warnings += self._impossible_value(float(start @ coefficients))
+        warnings += self._warn_of_impossible_value(float(start @ coefficients))
         return LinearQ(
             coefficients, condition, tuple(warnings), self, scales, ridge, equations, start
         )
 
-    def _impossible_value(self, value: float) -> list[str]:
+    def _warn_of_impossible_value(self, value: float) -> list[str]:
         """Returns a warning if the value is outside the bounds from the recorded rewards."""
         low, high = value_bounds(self.data, self.gamma)
         if self.gamma == 1 or low <= value <= high:
@@ -288,7 +288,7 @@ class _Equations:
                 coefficients[sample] = np.linalg.solve(equations[sample], rhs[sample]) / scales
         return coefficients, starts
 
-    def _names(self, is_named: np.ndarray) -> str:
+    def _list_names(self, is_named: np.ndarray) -> str:
         """Returns the names of features, for messages."""
         columns, first = np.flatnonzero(is_named), np.arange(1)
         observations, actions = self.data.observations_at(first), self.data.actions_at(first)
@@ -310,7 +310,7 @@ def _widen(bounds: np.ndarray, rows: np.ndarray) -> None:
         bounds[1] = np.maximum(bounds[1], rows.max(axis=0))
 
 
-def _finite_features(compute: Callable[[], np.ndarray], locate: Callable[[int], str]) -> np.ndarray:
+def _check_features(compute: Callable[[], np.ndarray], locate: Callable[[int], str]) -> np.ndarray:
     """Computes features, and checks that they are finite."""
     with with_row_location(locate):
         features = compute()

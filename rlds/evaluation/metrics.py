@@ -107,7 +107,7 @@ def compare(
       precision@1:         0 ± 0.47
       precision@3:         0.6667 ± 0.23
     """
-    names, true_values, estimated = _paired_values(truth, estimates)
+    names, true_values, estimated = _pair_values(truth, estimates)
     if len(names) < 2:
         raise ValueError(f"compare: there must be at least 2 policies, got {len(names)}")
     if any(size < 1 for size in k):
@@ -124,8 +124,8 @@ def compare(
     samples = rng.integers(len(names), size=(num_samples, len(names)))
     rows = np.concatenate([np.arange(len(names))[None], samples])  # Row 0 has each policy once.
     scores = [
-        Score(float(column[0]), _deviation(column[1:]))
-        for column in _scores(true_values[rows], estimated[rows], k)
+        Score(float(column[0]), _compute_deviation(column[1:]))
+        for column in _score(true_values[rows], estimated[rows], k)
     ]
     error, correlation, *by_k = scores
     regret = dict(zip(k, by_k[: len(k)], strict=True))
@@ -140,7 +140,7 @@ def compare(
     )
 
 
-def _paired_values(truth: Values, estimates: Values) -> tuple[list[str], np.ndarray, np.ndarray]:
+def _pair_values(truth: Values, estimates: Values) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Returns the names of policies for messages, their true values, and their estimates."""
     if isinstance(truth, Mapping) and isinstance(estimates, Mapping):
         for kind, names, counterparts in [
@@ -166,7 +166,7 @@ def _as_array(values: Iterable[Estimate | float]) -> np.ndarray:
     )
 
 
-def _scores(true_values: np.ndarray, estimated: np.ndarray, k: Sequence[int]) -> list[np.ndarray]:
+def _score(true_values: np.ndarray, estimated: np.ndarray, k: Sequence[int]) -> list[np.ndarray]:
     """Returns the mean absolute error, rank correlation, regret and precision by k of each row."""
     order = np.argsort(-estimated, axis=1, kind="stable")
     best = np.argsort(-true_values, axis=1, kind="stable")
@@ -181,19 +181,19 @@ def _scores(true_values: np.ndarray, estimated: np.ndarray, k: Sequence[int]) ->
 
 
 def _rank_correlation(true_values: np.ndarray, estimates: np.ndarray) -> np.ndarray:
-    true_ranks, ranks = _centered_ranks(true_values), _centered_ranks(estimates)
+    true_ranks, ranks = _center_ranks(true_values), _center_ranks(estimates)
     scale = np.sqrt((true_ranks**2).sum(axis=1) * (ranks**2).sum(axis=1))
     correlations = np.full(len(scale), np.nan)
     np.divide((true_ranks * ranks).sum(axis=1), scale, out=correlations, where=scale > 0)
     return correlations
 
 
-def _centered_ranks(rows: np.ndarray) -> np.ndarray:
+def _center_ranks(rows: np.ndarray) -> np.ndarray:
     """Returns the ranks of values in their row, centred at 0; ties share their mean rank."""
     return np.apply_along_axis(midranks, 1, rows) - (rows.shape[1] - 1) / 2
 
 
-def _deviation(column: np.ndarray) -> float:
+def _compute_deviation(column: np.ndarray) -> float:
     """Returns the standard deviation of bootstrap scores without NaN; NaN if all are NaN."""
     scores = column[~np.isnan(column)]
     return float(scores.std()) if len(scores) else np.nan

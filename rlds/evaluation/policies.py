@@ -129,7 +129,7 @@ def _no_probabilities(name: str) -> NoReturn:
     )
 
 
-def _length(observations: Any) -> int:
+def _count_rows(observations: Any) -> int:
     """Returns the number of observations."""
     return len(next(leaf for _, leaf in named_leaves(observations)))
 
@@ -190,10 +190,10 @@ class CategoricalPolicy(Policy):
     def log_probs(self, observations: Any) -> np.ndarray:
         """Returns the logarithms of the probabilities of all actions, `[n, A]`, float64."""
         logits = np.asarray(self._log_probs(observations), np.float64)
-        if logits.ndim != 2 or len(logits) != _length(observations):
+        if logits.ndim != 2 or len(logits) != _count_rows(observations):
             raise ValueError(
-                f"log-probabilities of shape {logits.shape}, expected [{_length(observations)}, "
-                "number of actions]"
+                f"log-probabilities of shape {logits.shape}, expected "
+                f"[{_count_rows(observations)}, number of actions]"
             )
         largest = logits.max(axis=-1, keepdims=True)
         # NaN, inf, and -inf for all actions cannot be normalized.
@@ -256,9 +256,9 @@ class _NormalPolicy(Policy):
         """
         outputs = self._parameters(observations)
         mean, log_std = (np.asarray(values, np.float64) for values in outputs)
-        if mean.ndim != 2 or len(mean) != _length(observations):
+        if mean.ndim != 2 or len(mean) != _count_rows(observations):
             raise ValueError(
-                f"means of shape {mean.shape}, expected [{_length(observations)}, length of an "
+                f"means of shape {mean.shape}, expected [{_count_rows(observations)}, length of an "
                 "action]"
             )
         log_std = np.broadcast_to(log_std, mean.shape)
@@ -269,7 +269,7 @@ class _NormalPolicy(Policy):
         )
         return mean, log_std
 
-    def _normal_samples(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
+    def _sample_normal(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
         """Returns samples of the normal variables."""
         mean, log_std = self.parameters(observations)
         return mean + np.exp(log_std) * rng.standard_normal(mean.shape)
@@ -299,7 +299,7 @@ class GaussianPolicy(_NormalPolicy):
 
     @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        return self._normal_samples(observations, rng)
+        return self._sample_normal(observations, rng)
 
     @override
     def mode(self, observations: Any) -> np.ndarray:
@@ -311,10 +311,10 @@ class GaussianPolicy(_NormalPolicy):
 
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        return self._normal_log_prob(observations, _finite_actions(actions))
+        return self._normal_log_prob(observations, _check_actions(actions))
 
 
-def _finite_actions(actions: Any) -> np.ndarray:
+def _check_actions(actions: Any) -> np.ndarray:
     array = np.asarray(actions, np.float64)
     _check_rows(np.isfinite(array), "action", lambda row: f"{array[row]}, expected finite numbers")
     return array
@@ -348,7 +348,7 @@ class TanhGaussianPolicy(_NormalPolicy):
 
     @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        return np.tanh(self._normal_samples(observations, rng))
+        return np.tanh(self._sample_normal(observations, rng))
 
     def mode(self, observations: Any) -> np.ndarray:
         """Returns the tanh of the mean, which is commonly called the mode."""
@@ -469,11 +469,11 @@ class UniformPolicy(Policy):
 
     @override
     def sample(self, observations: Any, rng: np.random.Generator) -> np.ndarray:
-        return rng.uniform(self._low, self._high, (_length(observations), len(self._low)))
+        return rng.uniform(self._low, self._high, (_count_rows(observations), len(self._low)))
 
     def mode(self, observations: Any) -> np.ndarray:
         """Returns the midpoint of the bounds."""
-        return np.tile((self._low + self._high) / 2, (_length(observations), 1))
+        return np.tile((self._low + self._high) / 2, (_count_rows(observations), 1))
 
     @override
     def mean(self, observations: Any) -> np.ndarray:
@@ -481,8 +481,8 @@ class UniformPolicy(Policy):
 
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
-        values = _finite_actions(actions)
-        _check_shape(values, (_length(observations), len(self._low)))
+        values = _check_actions(actions)
+        _check_shape(values, (_count_rows(observations), len(self._low)))
         is_inside = ((values >= self._low) & (values <= self._high)).all(axis=-1)
         return np.where(is_inside, self._log_density, -np.inf)
 
@@ -533,8 +533,8 @@ def mlp_policy(
     >>> mlp_policy(arrays, deterministic=True).mode(np.array([[1.0, -1.0]])).tolist()
     [[1.0, 0.0]]
     """
-    distribution = _choice(arrays, "output_distribution", _DEFAULT_BOUNDS)
-    network = _network(arrays, with_log_std=not deterministic)
+    distribution = _parse_choice(arrays, "output_distribution", _DEFAULT_BOUNDS)
+    network = _read_network(arrays, with_log_std=not deterministic)
     is_squashed = distribution == "tanh_gaussian"
     if deterministic:
         squash = np.tanh if is_squashed else np.asarray
@@ -550,7 +550,7 @@ def mlp_policy(
     return GaussianPolicy(parameters)
 
 
-def _outputs(
+def _compute_outputs(
     observations: Any,
     hidden: Sequence[_Layer],
     heads: Sequence[_Layer],
@@ -577,17 +577,17 @@ def _outputs(
     return tuple(np.concatenate(outputs) for outputs in zip(*blocks, strict=True))
 
 
-def _network(
+def _read_network(
     arrays: Mapping[str, Any], *, with_log_std: bool
 ) -> Callable[[Any], tuple[np.ndarray, ...]]:
     num_hidden = 0
     while f"fc{num_hidden}/weight" in arrays:
         num_hidden += 1
-    hidden = tuple(_layer(arrays, f"fc{index}") for index in range(num_hidden))
+    hidden = tuple(_read_layer(arrays, f"fc{index}") for index in range(num_hidden))
     paths = [name for name in arrays if name.startswith("fc") and "/" in name]
     if len(paths) != 2 * num_hidden:
         raise ValueError(f"got the layers {sorted(paths)}, expected fc0, fc1, … without a gap")
-    heads = tuple(_layer(arrays, name) for name in _OUTPUT_LAYERS[: 1 + with_log_std])
+    heads = tuple(_read_layer(arrays, name) for name in _OUTPUT_LAYERS[: 1 + with_log_std])
     for index, (before, after) in enumerate(zip(hidden, (*hidden[1:], heads[0])), 1):
         num_inputs, num_outputs = after[0].shape[1], len(before[0])
         if num_inputs != num_outputs:
@@ -604,11 +604,11 @@ def _network(
                 "last_fc_log_std is a copy of last_fc, so the deviations of the actions are "
                 "unknown. Pass deterministic=True to use the means."
             )
-    nonlinearity = _NONLINEARITIES[_choice(arrays, "nonlinearity", _NONLINEARITIES)]
-    return lambda observations: _outputs(observations, hidden, heads, nonlinearity)
+    nonlinearity = _NONLINEARITIES[_parse_choice(arrays, "nonlinearity", _NONLINEARITIES)]
+    return lambda observations: _compute_outputs(observations, hidden, heads, nonlinearity)
 
 
-def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
+def _read_layer(arrays: Mapping[str, Any], name: str) -> _Layer:
     layer = []
     for key, rank in (("weight", 2), ("bias", 1)):
         path = f"{name}/{key}"
@@ -628,7 +628,7 @@ def _layer(arrays: Mapping[str, Any], name: str) -> _Layer:
     return weight, bias
 
 
-def _choice(arrays: Mapping[str, Any], name: str, choices: Mapping[str, Any]) -> str:
+def _parse_choice(arrays: Mapping[str, Any], name: str, choices: Mapping[str, Any]) -> str:
     if name not in arrays:
         raise KeyError(f"no array {name!r}; {suggest_names(name, sorted(arrays))}")
     value = arrays[name]

@@ -178,8 +178,8 @@ def rank(
     inputs = _ScoringData(data, training, logs, features, gamma, behaviour, ridge, time_limit)
     scored = [_score(name, policy, inputs) for name, policy in policies.items()]
     ranked = [
-        dataclasses.replace(policy, value=_mean_rank(ranks, weights), relative_ranks=ranks)
-        for policy, ranks in zip(scored, _relative_ranks(scored))
+        dataclasses.replace(policy, value=_average_ranks(ranks, weights), relative_ranks=ranks)
+        for policy, ranks in zip(scored, _compute_relative_ranks(scored))
     ]
     if all(policy.value is None for policy in ranked):
         raise ValueError(f"rank: no policy has a weighted score: {dict(ranked[0].missing)}")
@@ -187,7 +187,7 @@ def rank(
     return Ranking(tuple(ranked), dict(weights))
 
 
-def _relative_ranks(scored: Sequence[RankedPolicy]) -> list[dict[str, float]]:
+def _compute_relative_ranks(scored: Sequence[RankedPolicy]) -> list[dict[str, float]]:
     """Returns the fraction of the other policies that each policy outperforms, by score."""
     relative_ranks: list[dict[str, float]] = [{} for _ in scored]
     for name in dict.fromkeys(name for policy in scored for name in policy.scores):
@@ -199,7 +199,7 @@ def _relative_ranks(scored: Sequence[RankedPolicy]) -> list[dict[str, float]]:
     return relative_ranks
 
 
-def _mean_rank(ranks: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
+def _average_ranks(ranks: Mapping[str, float], weights: Mapping[str, float]) -> float | None:
     """Returns the weighted mean of the relative ranks of a policy; None if all weights are 0."""
     factors = [weights.get(name, 0.0) for name in ranks]
     return float(np.dot(factors, [*ranks.values()]) / sum(factors)) if any(factors) else None
@@ -232,7 +232,7 @@ class _ScoringData:
         rows = as_vectors(self.observations, "observation")
         scales = np.concatenate([training, rows]).std(axis=0)
         scales[scales == 0] = 1
-        distances = _nearest_distances(rows / scales, training / scales)
+        distances = _find_nearest_distances(rows / scales, training / scales)
         if distances.max() < 1e-9:
             raise ValueError("all are training observations")
         is_novel: np.ndarray = distances >= np.quantile(distances, 1 - _NOVEL_FRACTION)
@@ -260,7 +260,7 @@ class _ScoringData:
         return self.fit_q(self.behaviour)
 
 
-def _nearest_distances(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
+def _find_nearest_distances(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
     """Returns the squared distance of each row to the nearest training row."""
     squares, blocks = (training_rows**2).sum(axis=1), range(_BLOCK_ROWS, len(rows), _BLOCK_ROWS)
     nearest = [
@@ -292,7 +292,7 @@ class _Scores:
     inputs: _ScoringData
     warnings: list[str]
 
-    def _differences(self, actions: Any) -> np.ndarray:
+    def _compute_differences(self, actions: Any) -> np.ndarray:
         """Returns scaled action differences; the sum of their squares is the error of a row."""
         data = self.inputs.data
         recorded = data.actions
@@ -316,7 +316,7 @@ class _Scores:
     @functools.cached_property
     def _mode_differences(self) -> np.ndarray:
         with with_row_location(self.inputs.data.locate):
-            return self._differences(self.policy.mode(self.inputs.observations))
+            return self._compute_differences(self.policy.mode(self.inputs.observations))
 
     def _error(self, rows: Any = slice(None)) -> float:
         squares = (self._mode_differences**2).sum(axis=1)[rows]
@@ -328,7 +328,7 @@ class _Scores:
     def sampled_error(self) -> float:
         with with_row_location(self.inputs.data.locate):
             actions = self.policy.sample(self.inputs.observations, np.random.default_rng(0))
-        return float((self._differences(actions) ** 2).sum(axis=1).mean())
+        return float((self._compute_differences(actions) ** 2).sum(axis=1).mean())
 
     @property
     def _is_early(self) -> np.ndarray:

@@ -214,7 +214,7 @@ class StepWeights:
     ) -> Iterator[_Block]:
         factors = data.step_discounts(gamma) if data.discounts is not None else None
         discounts = np.ones(self.num_episodes)
-        for first, last, episodes in self._block_bounds():
+        for first, last, episodes in self._list_blocks():
             is_transition = np.arange(first, last) < self._lengths[episodes, None]
             is_full = bool(is_transition.all())
             grid = self._take_block(values, first, last, episodes)
@@ -234,7 +234,7 @@ class StepWeights:
             self.log_weights[episodes] = weights[:, -1]
             yield _Block(first, episodes, grid, weights, None if is_full else is_transition)
 
-    def _block_bounds(self) -> Iterator[tuple[int, int, np.ndarray | slice]]:
+    def _list_blocks(self) -> Iterator[tuple[int, int, np.ndarray | slice]]:
         """Yields the first step and the end of each block, and the episodes that reach it."""
         order = np.argsort(-self._lengths, kind="stable")
         lengths = self._lengths[order]
@@ -360,7 +360,7 @@ class StepRatios(Statistic):
     @override
     def values(self, counts: np.ndarray) -> np.ndarray:
         sums = np.zeros(len(counts))
-        for index, (total, weight, has_underflow) in enumerate(self._sums(counts)):
+        for index, (total, weight, has_underflow) in enumerate(self._compute_sums(counts)):
             has_weight = weight != 0
             if has_underflow:
                 sums[~has_weight.all(axis=1)] = np.nan
@@ -369,7 +369,7 @@ class StepRatios(Statistic):
             sums += np.divide(total, weight, out=np.zeros_like(total), where=has_weight).sum(axis=1)
         return sums
 
-    def _sums(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    def _compute_sums(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
         """Yields numerators and denominators of ranges of steps, `[B, k]`, and the underflow."""
         ended = np.zeros(len(counts))
         width = max(_MAX_BLOCK_PRODUCTS // len(counts), 1)

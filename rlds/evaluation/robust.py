@@ -119,7 +119,7 @@ def doubly_robust(
         name += f", corrected for {horizon} steps"
     ratios, clipped = log_ratios(data, target, behaviour, clip_log_ratio)
     corrections = _Corrections(data, ratios, gamma, lengths, weighted)
-    steps = corrections.steps(_td_errors(data, q, gamma))
+    steps = corrections.steps(_compute_td_errors(data, q, gamma))
     starts = Mean(_start_values(data, q))
     statistic: Statistic
     if weighted:
@@ -232,25 +232,25 @@ def _estimate(
     )
 
 
-def _td_errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
+def _compute_td_errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
     """Returns the temporal-difference error of each transition, `[M]`.
 
     The error of the last transition is invalid if the final observation is unknown.
     """
     total, locate = len(data.rewards), data.locate
-    values = _values_by_block(
+    values = _compute_by_block(
         total, lambda block: q.v(data.observations_at(data.rows[block])), "v", locate
     )
     next_values = np.append(values[1:], 0.0)
     next_values[data.is_last] = 0.0
     truncated_rows = np.flatnonzero(data.is_last & data.next_is_known & ~data.next_is_terminal)
-    next_values[truncated_rows] = _values_by_block(
+    next_values[truncated_rows] = _compute_by_block(
         len(truncated_rows),
         lambda block: q.v(data.observations_at(data.rows[truncated_rows[block]] + 1)),
         "v",
         lambda row: f"after {locate(truncated_rows[row])}",
     )
-    q_values = _values_by_block(
+    q_values = _compute_by_block(
         total,
         lambda block: q.q(data.observations_at(data.rows[block]), data.actions_at(block)),
         "q",
@@ -261,7 +261,7 @@ def _td_errors(data: EvaluationSet, q: QFunction, gamma: float) -> np.ndarray:
 
 def _start_values(data: EvaluationSet, q: QFunction) -> np.ndarray:
     """Returns the value of the first observation of each episode, `[N]`."""
-    return _values_by_block(
+    return _compute_by_block(
         data.num_episodes,
         lambda block: q.v(data.observations_at(data.first_rows[block])),
         "v",
@@ -269,7 +269,7 @@ def _start_values(data: EvaluationSet, q: QFunction) -> np.ndarray:
     )
 
 
-def _values_by_block(
+def _compute_by_block(
     num_rows: int, compute: Callable[[slice], Any], method: str, locate: Callable[[int], str]
 ) -> np.ndarray:
     """Returns the values of a Q-function, computed by blocks of rows and checked to be finite."""

@@ -193,8 +193,8 @@ class Segmented(Order):
         for lane in np.unique(positions % self.lanes).tolist():
             lane_bounds = np.minimum(extremes + self._lane_starts[lane], self._lane_ends[lane] - 1)
             begin = first_segments[lane]
-            lane_segments = locate(lane_bounds, segment_ends) - begin
-            first, last = lane_segments // lane_window * lane_window + begin
+            offsets = locate(lane_bounds, segment_ends) - begin
+            first, last = offsets // lane_window * lane_window + begin
             lane_segments.append(order[first : min(last + lane_window, last_segments[lane] + 1)])
         segments = np.concatenate(lane_segments)
         starts = self._segment_starts[segments]

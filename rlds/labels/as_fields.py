@@ -75,14 +75,16 @@ class LabelledSource(View):
             self._rows.setdefault(row.episode, []).append(row)
         ids = " ".join(row.id for rows in self._rows.values() for row in rows)
         self.options = {COLUMN: hashlib.sha256(ids.encode()).hexdigest()}
-        self.changed_paths = flat(self._fields(of_steps=True), self._fields(of_steps=False)).keys()
+        self.changed_paths = flat(
+            self._list_fields(of_steps=True), self._list_fields(of_steps=False)
+        ).keys()
         locate = labels.episodes.locate
         digests = [(locate(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
         self._digests = dict(digests)
         if COLUMN in source.fields.steps or COLUMN in source.fields.episode:
             raise ValueError(f"{files_of(source)}: the field {COLUMN!r} already exists: rename it")
 
-    def _fields(self, *, of_steps: bool) -> dict[str, Any]:
+    def _list_fields(self, *, of_steps: bool) -> dict[str, Any]:
         fields = {}
         for layer, kind in sorted(self._types[of_steps].items()):
             fields[layer] = Field(kind)
@@ -95,8 +97,8 @@ class LabelledSource(View):
     def fields(self) -> Fields:
         fields = super().fields
         return fields.replace(
-            steps={**fields.steps, **self._fields(of_steps=True)},
-            episode={**fields.episode, **self._fields(of_steps=False)},
+            steps={**fields.steps, **self._list_fields(of_steps=True)},
+            episode={**fields.episode, **self._list_fields(of_steps=False)},
         )
 
     @override

@@ -48,7 +48,7 @@ def write(labels: Labels, path: str | os.PathLike[str]) -> int:
     if kind == ".jsonl":
         content.write("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows).encode())
     elif kind == ".json":
-        content.write(json.dumps(_tasks(labels), ensure_ascii=False, indent=1).encode())
+        content.write(json.dumps(_create_tasks(labels), ensure_ascii=False, indent=1).encode())
     else:
         texts = [{**row, "value": as_text(row["value"])} for row in rows]
         if kind == ".parquet":
@@ -91,7 +91,7 @@ def read(path: str | os.PathLike[str], labels: Labels) -> list[Label]:
         elif kind == ".jsonl":
             rows = [json.loads(line) for line in content.splitlines() if line.strip()]
         else:
-            rows = list(_regions(json.loads(content)))
+            rows = list(_parse_regions(json.loads(content)))
         rows = [{**row} for row in rows]
     except (ValueError, TypeError, LookupError, AttributeError, csv.Error) as error:
         raise SourceError(f"not readable as {kind} file of labels ({error})", file=path) from error
@@ -125,7 +125,7 @@ def as_labels(
       ValueError: A row is not valid, or of an unknown episode; the message has its number.
     """
     layers, labels_by_id = labels.layers(), {row.id: row for row in labels.rows()}
-    identities = {_identity(row) for row in labels}
+    identities = {_identify(row) for row in labels}
     digests, keys, lengths = labels.digests, labels.keys, labels.lengths
     by_digest = {digest: episode for episode, digest in enumerate(digests) if digest}
     by_key: dict[str, list[int]] = {}
@@ -138,12 +138,12 @@ def as_labels(
         digest, key = str(values.get("episode", "")), str(values.get("key", ""))
         try:
             steps = _step(values.get("steps"))
-            label = _label(values, layers, digest or _NO_DIGEST, is_text=is_text)
+            label = _as_label(values, layers, digest or _NO_DIGEST, is_text=is_text)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{prefix}row {row_number}: {error}") from None
         old = labels_by_id.get(label.id)
         # The label is already stored, even if its episode was changed since.
-        if old is not None and _identity(old)[1:] == _identity(label)[1:]:
+        if old is not None and _identify(old)[1:] == _identify(label)[1:]:
             continue
         matches = by_key.get(key, [])
         episode = by_digest.get(digest, matches[0] if len(matches) == 1 else -1)
@@ -160,12 +160,12 @@ def as_labels(
         elif digest not in by_digest:
             target = digests[episode], keys[episode], lengths[episode]
             label = next(copied_label(label, *target), label)
-        if _identity(label) in identities:
+        if _identify(label) in identities:
             continue
         if label.id in labels_by_id:
             label = dataclasses.replace(label, id=uuid.uuid4().hex, at=now())
         labels_by_id[label.id] = label
-        identities.add(_identity(label))
+        identities.add(_identify(label))
         new.append(label)
     if missing:
         num_more = len(missing) - _MAX_MESSAGES
@@ -177,12 +177,14 @@ def as_labels(
     return new
 
 
-def _identity(label: Label) -> tuple[Any, ...]:
+def _identify(label: Label) -> tuple[Any, ...]:
     """Returns the values by which labels are compared."""
     return label.episode, label.layer, label.value, label.begin, label.end, label.annotator
 
 
-def _label(row: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool) -> Label:
+def _as_label(
+    row: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool
+) -> Label:
     for name in _REQUIRED_COLUMNS:
         if name not in row:
             raise ValueError(f"{name} is missing")
@@ -245,7 +247,7 @@ _REGION_KEYS = {"flag": "choices", "choice": "choices", "number": "number", "tex
 _META_COLUMNS = ("type", "annotator", "at", "tool")
 
 
-def _tasks(labels: Labels) -> list[Any]:
+def _create_tasks(labels: Labels) -> list[Any]:
     rate = rate_in(labels.episodes.metadata)
     by_episode: dict[str, dict[str, list[Label]]] = {digest: {} for digest in labels.digests}
     for row in labels:
@@ -254,7 +256,7 @@ def _tasks(labels: Labels) -> list[Any]:
         {
             "data": {"key": key, "digest": digest, "steps": steps, "fps": rate},
             "annotations": [
-                {"created_at": rows[-1].at, "result": [_region(row) for row in rows]}
+                {"created_at": rows[-1].at, "result": [_create_region(row) for row in rows]}
                 for rows in by_episode[digest].values()
             ],
         }
@@ -263,7 +265,7 @@ def _tasks(labels: Labels) -> list[Any]:
     ]
 
 
-def _region(row: Label) -> dict[str, Any]:
+def _create_region(row: Label) -> dict[str, Any]:
     name = _REGION_KEYS[row.type]
     value: Any = {name: row.value if row.type == "number" else [as_text(row.value)]}
     if row.begin is not None:
@@ -279,7 +281,7 @@ def _region(row: Label) -> dict[str, Any]:
     }
 
 
-def _regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _parse_regions(tasks: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yields the rows of the regions of Label Studio tasks."""
     for task in tasks:
         data = task["data"]

@@ -73,7 +73,7 @@ class Labels:
         """The digests by which labels refer to episodes; empty for damaged episodes."""
         return [(row["digest"] or b"").hex() for row in self._episode_rows]
 
-    def _row(self, episode: int) -> dict[str, Any]:
+    def _create_row(self, episode: int) -> dict[str, Any]:
         """Returns the table row of an episode; computes it if the table is not loaded."""
         if "_episode_rows" in self.__dict__ or not isinstance(self.episodes.source, Source):
             return self._episode_rows[episode]
@@ -81,7 +81,7 @@ class Labels:
 
     def digest(self, episode: int) -> str:
         """Returns the digest by which labels refer to an episode, see `digests`."""
-        return (self._row(episode)["digest"] or b"").hex()
+        return (self._create_row(episode)["digest"] or b"").hex()
 
     @property
     def keys(self) -> list[str]:
@@ -188,10 +188,10 @@ class Labels:
         kind = self.layers().get(layer, type or label_rows.type_of(value))
         if type not in (None, kind):
             raise ValueError(f"type: got {type!r}, but the layer {layer!r} has the type {kind}")
-        identity = {"episode": self.digest(episode), "key": self._row(episode)["key"]}
+        identity = {"episode": self.digest(episode), "key": self._create_row(episode)["key"]}
         attributes: dict[str, Any] = {"begin": begin, "end": end, "annotator": by, "tool": tool}
         row = Label(layer=layer, type=kind, value=value, **identity, **attributes)
-        self._add_rows([row], {row.episode: self._row(episode)["steps"]})
+        self._add_rows([row], {row.episode: self._create_row(episode)["steps"]})
         return row
 
     def add_rows(self, rows: Sequence[Label]) -> None:
@@ -241,4 +241,4 @@ class Labels:
             raise KeyError(f"episode {episode} has no label {layer} {begin}:{end} by {by}")
         new: dict[str, Any] = {"id": uuid.uuid4().hex, "at": label_rows.now(), "tool": tool}
         row = dataclasses.replace(labels[0], value=None, retracts=labels[0].id, **new)
-        self._add_rows([row], {row.episode: self._row(episode)["steps"]})
+        self._add_rows([row], {row.episode: self._create_row(episode)["steps"]})

@@ -125,11 +125,11 @@ def check_method(info: zipfile.ZipInfo, file: epath.Path) -> None:
 def _extract(archive: epath.Path, directory: epath.Path) -> None:
     """Writes the files of an archive to a directory."""
     size, num_bytes = archive.stat().length, 0
-    members = _zip_members if archive.name.endswith(".zip") else _tar_members
+    members = _list_zip_members if archive.name.endswith(".zip") else _list_tar_members
     for member in members(archive):
         name = PurePosixPath(member.name)
         if name.is_absolute() or ".." in name.parts or any(c in member.name for c in "\\\0"):
-            raise _refusal("its path leads out of the archive", archive, member.name)
+            raise _create_error("its path leads out of the archive", archive, member.name)
         num_bytes += member.size
         check_declared(num_bytes, size, file=archive, field=member.name)
         path = directory / name
@@ -137,31 +137,31 @@ def _extract(archive: epath.Path, directory: epath.Path) -> None:
             (path.parent if member.open else path).mkdir(parents=True, exist_ok=True)
         if member.open and not name.name.startswith("."):
             if path.exists():
-                raise _refusal("a second file has this name", archive, member.name)
+                raise _create_error("a second file has this name", archive, member.name)
             with member.open() as content, storage_errors(path), path.open("wb") as file:
                 shutil.copyfileobj(content, file)
 
 
-def _refusal(reason: str, archive: epath.Path, name: str) -> SourceError:
+def _create_error(reason: str, archive: epath.Path, name: str) -> SourceError:
     reason = f"{reason}; if you trust the archive, unpack it, and pass the directory"
     return SourceError(reason, file=archive, field=name)
 
 
-def _zip_members(archive: epath.Path) -> Iterator[_Member]:
+def _list_zip_members(archive: epath.Path) -> Iterator[_Member]:
     with archive.open("rb") as file, zipfile.ZipFile(file) as zip_archive:
         for info in zip_archive.infolist():
             check_method(info, archive)
             if stat.S_ISLNK(info.external_attr >> 16):
-                raise _refusal("neither a file nor a directory", archive, info.filename)
+                raise _create_error("neither a file nor a directory", archive, info.filename)
             content = None if info.is_dir() else functools.partial(zip_archive.open, info)
             yield _Member(info.filename, info.file_size, content)
 
 
-def _tar_members(archive: epath.Path) -> Iterator[_Member]:
+def _list_tar_members(archive: epath.Path) -> Iterator[_Member]:
     with archive.open("rb") as file, tarfile.open(fileobj=file, tarinfo=TarHeader) as tar:
         for info in tar_members(tar):
             if not info.isdir() and (not info.isreg() or info.issparse()):
-                raise _refusal("neither a file nor a directory", archive, info.name)
+                raise _create_error("neither a file nor a directory", archive, info.name)
             content: Any = None if info.isdir() else functools.partial(tar.extractfile, info)
             yield _Member(info.name, info.size, content)
         if not has_end_mark(tar):

@@ -102,7 +102,7 @@ class Hdf5File:
           SourceError: The file is truncated or no HDF5 file, or the data is damaged.
         """
         with self, source_errors(self.path, episode=episode, field=field):
-            yield self._current()
+            yield self._get_open_file()
 
     def inputs(self) -> list[epath.Path]:
         """Returns the file, and the other files with its data."""
@@ -112,7 +112,7 @@ class Hdf5File:
 
     def has(self, group: Any, name: str) -> bool:
         """Whether a group has a member with a name. Links are not followed."""
-        return bool(group.id.links.exists(_encoded(name)))
+        return bool(group.id.links.exists(_encode_path(name)))
 
     def member(self, group: Any, name: str, path: str) -> Any:
         """Returns a group or an array in a group.
@@ -126,7 +126,7 @@ class Hdf5File:
           SourceError: The member is missing, a link, or of another kind; or its values are in
             another file.
         """
-        return self._check(self.open(group.id, _encoded(name), path), path)
+        return self._check(self.open(group.id, _encode_path(name), path), path)
 
     def _check(self, item: Any, path: str) -> Any:
         h5py = import_extra("h5py")
@@ -184,7 +184,7 @@ class Hdf5File:
             names: list[tuple[bytes, int]] = []
             group.links.iterate(lambda name, info: names.append((name, info.type)), info=True)
             for name, link_type in names:
-                path = prefix + self._text(name)
+                path = prefix + self._decode_text(name)
                 num_paths += 1
                 if depth > _MAX_DEPTH:
                     raise self.error(f"in more than {_MAX_DEPTH} groups", path)
@@ -230,7 +230,7 @@ class Hdf5File:
             except (KeyError, RuntimeError) as error:
                 raise self.error("missing", path) from error
         if link_type == h5py.h5l.TYPE_SOFT and not self.follow_links:
-            return self._linked_array(group, name, path)
+            return self._follow_links(group, name, path)
         if link_type != h5py.h5l.TYPE_HARD and not self.follow_links:
             raise self.error(f"a link to another file, {_ELSEWHERE}", path)
         try:
@@ -243,7 +243,7 @@ class Hdf5File:
             self._note_other_files(member)
         return member
 
-    def _linked_array(self, group: Any, name: bytes, path: str) -> Any:
+    def _follow_links(self, group: Any, name: bytes, path: str) -> Any:
         """Returns the array of this file that a soft link leads to, without further links."""
         h5py = import_extra("h5py")
         target = group.links.get_val(name)
@@ -313,7 +313,7 @@ class Hdf5File:
                 raise self.error(message, path)
             offset, unread = offset + num_read, unread[num_read:]
 
-    def _text(self, name: bytes) -> str:
+    def _decode_text(self, name: bytes) -> str:
         try:
             return name.decode()
         except UnicodeDecodeError as error:
@@ -325,7 +325,7 @@ class Hdf5File:
 
     # --- The file.
 
-    def _current(self) -> Any:
+    def _get_open_file(self) -> Any:
         """Returns the open file, after a check that it has not changed."""
         is_open = self._file is not None and self._process == os.getpid()
         if is_open and not is_local(self.path):
@@ -383,5 +383,5 @@ def is_array(item: Any) -> bool:
     return isinstance(item, (h5py.Dataset, h5py.h5d.DatasetID))
 
 
-def _encoded(name: str) -> bytes:
+def _encode_path(name: str) -> bytes:
     return name.encode(errors="surrogateescape")

@@ -64,16 +64,16 @@ class ArrayReader:
             if not is_array(item):
                 yield path, item, None
                 continue
-            if (array_type := self.stored(item, path)) is None:
+            if (array_type := self.describe_array(item, path)) is None:
                 raise self._hdf5.error("an array without values", path)
             yield path, item, array_type
 
-    def stored(self, array: Any, path: str) -> StoredArray | None:
+    def describe_array(self, array: Any, path: str) -> StoredArray | None:
         """Returns the type of a `DatasetID`; None if it has no values. See `describe`."""
         shape, offset = self._hdf5.check_values(array, path)
         if shape is None:
             return None
-        dtype, kind, is_native = self._type(array, path)
+        dtype, kind, is_native = self._describe_type(array, path)
         return StoredArray(dtype, kind, shape, offset if is_native else None)
 
     def attributes(self, item: Any, path: str = "") -> dict[str, StoredArray]:
@@ -91,11 +91,11 @@ class ArrayReader:
         for name in (h5py.Dataset if is_array(item) else h5py.Group)(item).attrs:
             attribute = h5py.h5a.open(item, name.encode())
             if attribute.get_space().get_simple_extent_type() != h5py.h5s.NULL:
-                dtype, kind, _ = self._type(attribute, f"{path}@{name}")
+                dtype, kind, _ = self._describe_type(attribute, f"{path}@{name}")
                 types[name] = StoredArray(dtype, kind, attribute.shape)
         return types
 
-    def _type(self, item: Any, path: str) -> tuple[np.dtype, Kind, bool]:
+    def _describe_type(self, item: Any, path: str) -> tuple[np.dtype, Kind, bool]:
         """Returns dtype and kind, and True for numbers in the byte order of this machine."""
         h5py = import_extra("h5py")
         file_type = item.get_type()

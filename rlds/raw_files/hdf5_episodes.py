@@ -54,7 +54,9 @@ class EpisodeGroup:
         self._reader = ArrayReader(hdf5)
         self._items = [("", group.id), *hdf5.open_items(group.id)]
         arrays = {
-            path: self._reader.stored(item, path) for path, item in self._items if is_array(item)
+            path: self._reader.describe_array(item, path)
+            for path, item in self._items
+            if is_array(item)
         }
         self.arrays: dict[str, StoredArray | ComputedArray] = {
             path: array for path, array in arrays.items() if array is not None
@@ -112,13 +114,13 @@ class EpisodeGroup:
         if self._may_be_files(path) and array.shape[0]:
             row = self.files(path, slice(0, 1))[0]
             if is_image_file(row):
-                return self._image_field(row, path, 0)
-        return self._field(path, array.shape[1:])
+                return self._create_image_field(row, path, 0)
+        return self._create_field(path, array.shape[1:])
 
     def value_field(self, path: str) -> Field:
         """Returns the type of an array with any number of rows."""
         array = self.arrays[path]
-        return self._field(path, (None, *array.shape[1:]) if array.shape else ())
+        return self._create_field(path, (None, *array.shape[1:]) if array.shape else ())
 
     def check(self, path: str, field: Field, *, as_rows: bool = True) -> None:
         """Checks that the type of an array fits a field.
@@ -132,7 +134,7 @@ class EpisodeGroup:
         if as_rows and field.encoding:
             if self._may_be_files(path):
                 return  # Reading checks each image.
-            file_field = self._field(path, self.arrays[path].shape[1:])
+            file_field = self._create_field(path, self.arrays[path].shape[1:])
         else:
             file_field = self.field(path) if as_rows else self.value_field(path)
         self._check_field(file_field, field, path)
@@ -148,7 +150,7 @@ class EpisodeGroup:
             return values
         files = self.files(path, rows)
         for row, data in enumerate(files, rows.start or 0):
-            self._check_field(self._image_field(data, path, row), field, path, row)
+            self._check_field(self._create_image_field(data, path, row), field, path, row)
         return files
 
     def value(self, path: str, rows: slice = slice(None)) -> Any:
@@ -158,14 +160,14 @@ class EpisodeGroup:
             return array.rows(rows)
         return self._reader.read(self._group.id, path, array, rows)[()]
 
-    def _field(self, path: str, shape: tuple[int | None, ...]) -> Field:
+    def _create_field(self, path: str, shape: tuple[int | None, ...]) -> Field:
         array = self.arrays[path]
         assert isinstance(array, StoredArray)
         if array.kind == "numbers":
             return Field(array.dtype, shape)
         return Field(str if array.kind == "text" else bytes, shape)
 
-    def _image_field(self, data: bytes, path: str, row: int) -> Field:
+    def _create_image_field(self, data: bytes, path: str, row: int) -> Field:
         try:
             return image_field(data)
         except ValueError as error:

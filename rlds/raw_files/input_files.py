@@ -68,22 +68,22 @@ class Files:
         if is_folder or (self.may_grow and stat.S_ISREG(status.st_mode)):
             with contextlib.suppress(OSError):  # For example, a folder on Windows.
                 self._keep_open(path)
-        self._states[path] = self._identity(os.stat(path))
+        self._states[path] = self._identify(os.stat(path))
         if is_folder:
-            self._times[path] = _change_time(status)
-            self._entries[path] = self._entries_of(path)
+            self._times[path] = _get_change_time(status)
+            self._entries[path] = self._list_entries(path)
 
     def _keep_open(self, path: str) -> None:
         """Keeps a file open, so that no other file gets its inode number."""
         weakref.finalize(self, os.close, os.open(path, os.O_RDONLY))
 
-    def _identity(self, status: os.stat_result) -> tuple[int, ...]:
+    def _identify(self, status: os.stat_result) -> tuple[int, ...]:
         """Returns the identity of a folder or file, with size and time if it may not grow."""
         if stat.S_ISDIR(status.st_mode) or self.may_grow:
             return status.st_dev, status.st_ino
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
-    def _entries_of(self, folder: str) -> dict[str, tuple[int, ...]]:
+    def _list_entries(self, folder: str) -> dict[str, tuple[int, ...]]:
         identities = {}
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -92,7 +92,7 @@ class Files:
                 with contextlib.suppress(OSError):  # A dangling link.
                     is_identified = not entry.is_symlink() and (self.may_grow or entry.is_dir())
                     identities[entry.name] = (
-                        (entry.inode(),) if is_identified else self._identity(entry.stat())
+                        (entry.inode(),) if is_identified else self._identify(entry.stat())
                     )
         return identities
 
@@ -109,17 +109,17 @@ class Files:
         for path, old_state in self._states.items():
             try:
                 status = os.stat(path)
-                if self._identity(status) != old_state:
+                if self._identify(status) != old_state:
                     raise changed(path)
                 if path in self._times and status.st_mtime_ns != self._times[path]:
                     self._compare_entries(path, inputs)
-                    self._times[path] = _change_time(status)
+                    self._times[path] = _get_change_time(status)
             except (FileNotFoundError, NotADirectoryError) as error:
                 if failed:
-                    raise _removed(path) from error
+                    raise _create_removed_error(path) from error
 
     def _compare_entries(self, folder: str, inputs: _Inputs) -> None:
-        old, new = self._entries[folder], self._entries_of(folder)
+        old, new = self._entries[folder], self._list_entries(folder)
         changed_names = {name for name, state in old.items() if new.get(name) != state}
         if self.may_grow:
             changed_names &= new.keys()
@@ -139,7 +139,7 @@ class Files:
                     self._keep_open(path)
 
 
-def _change_time(folder: os.stat_result) -> int:
+def _get_change_time(folder: os.stat_result) -> int:
     """Returns the time of the last change of a folder; -1 if the next may have the same."""
     is_old = abs(time.time_ns() - folder.st_mtime_ns) > _TICK
     return folder.st_mtime_ns if is_old else -1
@@ -169,7 +169,7 @@ def state_of(path: str | os.PathLike[str]) -> FileState:
     if not stores.is_local(name):
         return FileState(name, int(stores.as_path(name).stat().length), version, "")
     size = os.path.getsize(name)
-    return FileState(name, size, version, _samples(name, size))
+    return FileState(name, size, version, _hash_samples(name, size))
 
 
 def check_unchanged(states: Sequence[FileState], *, may_grow: bool = False) -> None:
@@ -188,10 +188,10 @@ def check_unchanged(states: Sequence[FileState], *, may_grow: bool = False) -> N
             if new_state == state:
                 continue
             has_grown = may_grow and new_state.size >= state.size and stores.is_local(state.path)
-            if not has_grown or _samples(state.path, state.size) != state.samples:
+            if not has_grown or _hash_samples(state.path, state.size) != state.samples:
                 raise changed(state.path)
         except FileNotFoundError as error:
-            raise _removed(state.path) from error
+            raise _create_removed_error(state.path) from error
 
 
 def changed(path: str | os.PathLike[str]) -> SourceChangedError:
@@ -203,7 +203,7 @@ def changed(path: str | os.PathLike[str]) -> SourceChangedError:
     )
 
 
-def _removed(path: str | os.PathLike[str]) -> SourceChangedError:
+def _create_removed_error(path: str | os.PathLike[str]) -> SourceChangedError:
     return SourceChangedError("the file was removed while it was read", file=path)
 
 
@@ -245,7 +245,7 @@ def natural_order(name: str) -> tuple[list[int | str], str]:
     return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces)], name
 
 
-def _samples(path: str | os.PathLike[str], size: int) -> str:
+def _hash_samples(path: str | os.PathLike[str], size: int) -> str:
     """Returns a digest of pieces of the first bytes of a file."""
     digest = hashlib.blake2b(digest_size=8)
     with open(path, "rb") as file:

@@ -115,7 +115,7 @@ class NpzFile:
         array = self.arrays[name]
         with source_errors(self.file, field=name), self._archive.open(f"{name}.npy") as stream:
             stream.read(array.values_offset)  # After a seek, Python 3.12 compares no checksum.
-            content = self._content(stream, array.num_bytes, name)
+            content = self._read_content(stream, array.num_bytes, name)
             stream.read(1)  # At the end, the checksum is compared.
         return array.values(content)
 
@@ -140,10 +140,10 @@ class NpzFile:
             offset = array.values_offset + array.row_bytes * begin
             if stream.tell() != offset:  # After a seek, Python 3.12 compares no checksum.
                 stream.seek(offset)
-            content = self._content(stream, array.row_bytes * (end - begin), name)
+            content = self._read_content(stream, array.row_bytes * (end - begin), name)
         return array._replace(shape=(end - begin, *array.shape[1:])).values(content)
 
-    def _content(self, stream: Any, num_bytes: int, name: str) -> np.ndarray:
+    def _read_content(self, stream: Any, num_bytes: int, name: str) -> np.ndarray:
         content = np.empty(num_bytes, np.uint8)
         if stream.readinto(content.data) != num_bytes:
             raise self.error("cut short", name)
@@ -186,7 +186,7 @@ class NpzRows:
         self._reset()
         reset_in_forks(self)
         with source_errors(self.path):
-            arrays = self._current().arrays
+            arrays = self._get_open_file().arrays
         self.scalars = {name for name, array in arrays.items() if not array.shape}
         self.arrays = {
             name: array._replace(shape=array.shape or (1,)) for name, array in arrays.items()
@@ -216,13 +216,13 @@ class NpzRows:
           SourceError: The rows are damaged.
         """
         with self._lock, source_errors(self.path, field=name):
-            return self._current().rows(name, begin, end)
+            return self._get_open_file().rows(name, begin, end)
 
     def read(self, name: str) -> np.ndarray:
         """Reads a full array; see `rows`."""
         return self.rows(name, 0, self.arrays[name].shape[0])
 
-    def _current(self) -> NpzFile:
+    def _get_open_file(self) -> NpzFile:
         if self._opened is None:
             check_is_file(self.path)
             if stores.version_of(self.path) != self._version:

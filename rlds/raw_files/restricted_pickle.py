@@ -204,7 +204,7 @@ def _count(value: Any, counts: dict[int, float]) -> float:
 # --- Allowed functions. NumPy itself trusts a pickle that declares a wrong size of its data.
 
 
-def _dtype(name: Any, *unused: Any) -> np.dtype[Any]:
+def _create_dtype(name: Any, *unused: Any) -> np.dtype[Any]:
     del unused
     if not isinstance(name, str) or not re.fullmatch(r"[biufc]\d{1,2}|[SU]\d{1,6}|O8?", name):
         _refuse(f"the dtype {name!r:.100} is not allowed")
@@ -240,12 +240,12 @@ def _check_truth(dtype: np.dtype[Any], data: Any) -> None:
         _refuse("an array of bools has other values than 0 and 1")
 
 
-def _scalar(dtype: Any, data: Any) -> Any:
+def _create_scalar(dtype: Any, data: Any) -> Any:
     _check_values((), dtype, data)
     return np.ndarray((), dtype, data)[()]
 
 
-def _array_of_buffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> np.ndarray:
+def _create_array(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> np.ndarray:
     # The buffer of an array of objects holds addresses.
     if not isinstance(dtype, np.dtype) or type(data) not in (bytes, bytearray):
         _refuse("the pickle of an array is damaged")
@@ -256,7 +256,7 @@ def _array_of_buffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = 
     return array.reshape(shape, order=order)
 
 
-def _bytes(data: Any) -> bytes:
+def _create_bytes(data: Any) -> bytes:
     if type(data) is not bytes:  # `bytes(n)` would create n zeros.
         _refuse("the pickle creates a bytearray, but not of bytes")
     return data
@@ -272,17 +272,17 @@ def _encode(text: Any, encoding: Any) -> bytes:
 _NAMES: Mapping[str, Callable[..., Any]] = {
     "_codecs.encode": _encode,
     "builtins.bytearray": lambda data=b"", *encoding: bytearray(
-        _encode(data, *encoding) if encoding else _bytes(data)
+        _encode(data, *encoding) if encoding else _create_bytes(data)
     ),
     "builtins.bytes": lambda: b"",  # `bytes(n)` would create n zeros.
     "builtins.complex": complex,
     "builtins.frozenset": lambda items=(): frozenset(_check_keys(items)),
     "builtins.set": lambda items=(): set(_check_keys(items)),
     "collections.OrderedDict": lambda: {},
-    "numpy.dtype": _dtype,
+    "numpy.dtype": _create_dtype,
     "numpy.ndarray": lambda: None,  # Pickles name the class without calling it.
     # An array is empty until its state is set.
     "numpy._core.multiarray._reconstruct": lambda *unused: np.zeros(0, np.uint8),
-    "numpy._core.multiarray.scalar": _scalar,
-    "numpy._core.numeric._frombuffer": _array_of_buffer,
+    "numpy._core.multiarray.scalar": _create_scalar,
+    "numpy._core.numeric._frombuffer": _create_array,
 }

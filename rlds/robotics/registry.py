@@ -284,7 +284,7 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
     meaning = find_meaning(name, metadata)
     if meaning is not None:
         return meaning
-    near = " or ".join(map(repr, nearest(name.partition("/")[0], _names())[:3]))
+    near = " or ".join(map(repr, nearest(name.partition("/")[0], _index_names())[:3]))
     hint = f"; did you mean {near}? If not, d" if near else ". D"
     raise KeyError(
         f"no dataset {name!r} is registered{hint}escribe its fields with rlds.robotics.register"
@@ -294,12 +294,13 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning | None:
     """Returns the meaning of the fields of a dataset; None if it is unknown. See `meaning_of`."""
     entry = (metadata or {}).get(OWN)
-    dataset = _dataset_of(name)
+    dataset = _find_dataset(name)
     if entry is None:
         return None if dataset is None else _read_meaning(dataset)
     if not isinstance(entry, Mapping):
         raise ValueError(f"the metadata of {name}: {OWN} is {entry!r:.100}, expected an object")
-    return meaning_from(dataset or name, {**_entries().get(dataset or "", {}), **_by_user(entry)})
+    entry = {**_read_entries().get(dataset or "", {}), **_mark_as_user(entry)}
+    return meaning_from(dataset or name, entry)
 
 
 def registered_datasets() -> list[str]:
@@ -308,15 +309,15 @@ def registered_datasets() -> list[str]:
     >>> len(registered_datasets()) >= 60, "droid" in registered_datasets()
     (True, True)
     """
-    return list(_entries())
+    return list(_read_entries())
 
 
 def similar_dataset(name: str) -> str | None:
     """Returns the registered dataset with a name similar to a misspelled name; None for none."""
-    if _dataset_of(name) is not None:
-        return None if name in _names() else _dataset_of(name)
-    near = difflib.get_close_matches(name, _names(), n=1, cutoff=0.9)
-    return _names()[near[0]] if near else None
+    if _find_dataset(name) is not None:
+        return None if name in _index_names() else _find_dataset(name)
+    near = difflib.get_close_matches(name, _index_names(), n=1, cutoff=0.9)
+    return _index_names()[near[0]] if near else None
 
 
 def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
@@ -339,15 +340,15 @@ def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
     for name, entry in entries.items():
         if not isinstance(entry, Mapping):
             raise ValueError(f"{name}: got {entry!r:.100}, expected an object")
-        table_name = _dataset_of(name) or name
-        added[table_name] = {**_entries().get(table_name, {}), **_by_user(entry)}
+        table_name = _find_dataset(name) or name
+        added[table_name] = {**_read_entries().get(table_name, {}), **_mark_as_user(entry)}
         meaning_from(table_name, added[table_name])
-    _entries().update(added)
+    _read_entries().update(added)
     _read_meaning.cache_clear()
-    _names.cache_clear()
+    _index_names.cache_clear()
 
 
-def _by_user(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _mark_as_user(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Sets the confidence of an entry to "user"."""
     return {"confidence": "user", "assumed": [], **entry}
 
@@ -368,31 +369,32 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 @functools.cache
-def _table() -> Mapping[str, Any]:
+def _read_table() -> Mapping[str, Any]:
     table: Mapping[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
     return table
 
 
 @functools.cache
-def _entries() -> dict[str, Any]:
+def _read_entries() -> dict[str, Any]:
     """Returns the entries by dataset: of the table, and registered by the user."""
-    return dict(_table()["datasets"])
+    return dict(_read_table()["datasets"])
 
 
 @functools.cache
-def _names() -> dict[str, str]:
+def _index_names() -> dict[str, str]:
     """Returns the names of datasets by name and alias."""
-    aliases = ((alias, name) for name, e in _entries().items() for alias in e.get("aliases", ()))
-    return {**dict(aliases), **{name: name for name in _entries()}}
+    entries = _read_entries()
+    aliases = {alias: name for name in entries for alias in entries[name].get("aliases", ())}
+    return {**aliases, **{name: name for name in entries}}
 
 
 def _match_key(name: str) -> str:
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
-def _dataset_of(name: str) -> str | None:
+def _find_dataset(name: str) -> str | None:
     """Returns the registered dataset of a name; the name may include a config and a version."""
-    names = _names()
+    names = _index_names()
     candidates = [name, *reversed(name.split("/"))] if "/" in name else [name]
     for candidate in candidates:
         if candidate in names:
@@ -406,7 +408,7 @@ def _dataset_of(name: str) -> str | None:
 
 @functools.cache
 def _read_meaning(name: str) -> DatasetMeaning:
-    return meaning_from(name, _entries()[name])
+    return meaning_from(name, _read_entries()[name])
 
 
 # --- Parsing of entries.
@@ -475,12 +477,12 @@ def meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
       ValueError: The entry is invalid.
     """
     try:
-        return _meaning_from(name, entry)
+        return _parse_entry(name, entry)
     except ValueError as error:
         raise ValueError(f"the entry of the dataset {name!r}: {error}") from error
 
 
-def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
+def _parse_entry(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
     for key, value in entry.items():
         if key not in _ENTRY_SCHEMA:
             raise ValueError(f"got {key!r}, expected one of {', '.join(_ENTRY_SCHEMA)}")
@@ -503,8 +505,8 @@ def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
         name=name,
         **{key: entry[key] for key in _ENTRY_VALUES if key in entry},
         **lists,
-        action=tuple(_action_dimensions(entry, gripper)),
-        state=tuple(_state_dimensions(standard_state, entry)),
+        action=tuple(_parse_action(entry, gripper)),
+        state=tuple(_parse_state(standard_state, entry)),
         standard_state=standard_state,
         kept=(begin, end),
         gripper=gripper,
@@ -513,8 +515,8 @@ def _meaning_from(name: str, entry: Mapping[str, Any]) -> DatasetMeaning:
     )
 
 
-def _action_dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[Dimension]:
-    quantities = _table()["quantities"]
+def _parse_action(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[Dimension]:
+    quantities = _read_table()["quantities"]
     for text, value in entry.get("action", {}).items():
         piece = parse(text)
         elements: dict[str, Any] = {"is": value} if isinstance(value, str) else dict(value)
@@ -523,7 +525,7 @@ def _action_dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[D
                 f"{text} is {elements.get('is')!r}, expected one of {list(quantities)}"
             )
         quantity = quantities[elements["is"]]
-        names = _element_names(quantity["names"], piece, elements.get("size"))
+        names = _expand_names(quantity["names"], piece, elements.get("size"))
         prefix = f"{elements['part']}_" if "part" in elements else ""
         for offset, element in enumerate(names):
             yield Dimension(
@@ -531,11 +533,11 @@ def _action_dimensions(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[D
                 field=piece.path,
                 element=(piece.begin or 0) + offset,
                 quantity=elements["is"],
-                **_element_attributes(entry, elements, quantity, gripper),
+                **_parse_attributes(entry, elements, quantity, gripper),
             )
 
 
-def _element_attributes(
+def _parse_attributes(
     entry: Mapping[str, Any],
     elements: Mapping[str, Any],
     quantity: Mapping[str, Any],
@@ -564,7 +566,7 @@ def _element_attributes(
     }
 
 
-def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -> list[str]:
+def _expand_names(names: str | Sequence[str], piece: Piece, size: int | None) -> list[str]:
     """Returns the names of the elements of a piece."""
     size = piece.size or size
     if size is not None and not 0 < size <= _MAX_ELEMENTS:
@@ -579,7 +581,7 @@ def _element_names(names: str | Sequence[str], piece: Piece, size: int | None) -
     return [names] if size == 1 else [f"{names}_{index}" for index in range(1, size + 1)]
 
 
-def _state_dimensions(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimension]:
+def _parse_state(standard: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Dimension]:
     """Yields the elements of the stored state, named by their positions in the standard state."""
     names = STATES.get(entry.get("state_encoding", ""), ())
     pieces = [parse(text) for text in standard]

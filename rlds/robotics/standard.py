@@ -44,9 +44,11 @@ def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[
     """
     leaves = dict(named_leaves(steps))
     standard, length = {}, 0
-    for name, expressions in _expressions(meaning).items():
+    for name, expressions in _parse_expressions(meaning).items():
         pieces = [parse(text) for text in expressions]
-        columns = {piece.path: _column(leaves, piece.path) for piece in pieces if piece.path}
+        columns = {
+            piece.path: _evaluate_column(leaves, piece.path) for piece in pieces if piece.path
+        }
         length = len(next(iter(columns.values())))
         arrays = [_evaluate(columns, piece, length) for piece in pieces]
         standard[name] = np.concatenate(arrays, axis=1, dtype=np.float32, casting="same_kind")
@@ -60,7 +62,7 @@ def fields_of(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
     """Returns the source fields of the standard action and state."""
     return {
         name: tuple(dict.fromkeys(piece.path for piece in map(parse, expressions) if piece.path))
-        for name, expressions in _expressions(meaning).items()
+        for name, expressions in _parse_expressions(meaning).items()
     }
 
 
@@ -78,13 +80,13 @@ def widths_of(
       ValueError: A field has an unexpected number of elements.
     """
     widths = {}
-    for name, expressions in _expressions(meaning).items():
+    for name, expressions in _parse_expressions(meaning).items():
         widths[name] = 0
         for piece in map(parse, expressions):
             size = 1
             if piece.path:
                 if piece.path not in shapes:
-                    raise KeyError(_missing_field(piece.path, shapes))
+                    raise KeyError(_describe_missing_field(piece.path, shapes))
                 total = math.prod(n or 0 for n in shapes[piece.path])
                 size = len(range(total)[piece.elements])
                 _check_size(piece, size, total)
@@ -93,7 +95,7 @@ def widths_of(
     return widths
 
 
-def _expressions(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
+def _parse_expressions(meaning: DatasetMeaning) -> dict[str, tuple[str, ...]]:
     by_name = {"action": meaning.standard_action, "state": meaning.standard_state}
     return {name: expressions for name, expressions in by_name.items() if expressions}
 
@@ -109,15 +111,15 @@ def _evaluate(columns: Mapping[str, np.ndarray], piece: Piece, length: int) -> n
     return values
 
 
-def _column(leaves: Mapping[str, Any], path: str) -> np.ndarray:
+def _evaluate_column(leaves: Mapping[str, Any], path: str) -> np.ndarray:
     if path not in leaves:
-        raise KeyError(_missing_field(path, leaves))
+        raise KeyError(_describe_missing_field(path, leaves))
     rows = np.asarray(leaves[path])
     rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     return rows if rows.dtype == np.float64 else rows.astype(np.float32)
 
 
-def _missing_field(path: str, columns: Mapping[str, Any]) -> str:
+def _describe_missing_field(path: str, columns: Mapping[str, Any]) -> str:
     return f"no field {path!r}, which the standard needs; {suggest_fields(path, columns)}"
 
 

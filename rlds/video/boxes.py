@@ -55,7 +55,7 @@ def read_tables(file: BinaryIO, size: int, name: str) -> PacketTables:
       SourceError: A table has too many samples.
     """
     are_in_order, have_several = True, False
-    for kind, begin, end in _boxes(file, size):
+    for kind, begin, end in _iterate_boxes(file, size):
         are_in_order &= kind not in _REORDERING_BOXES
         if kind == b"stsd":
             file.seek(begin + 4)
@@ -74,7 +74,7 @@ def read_tables(file: BinaryIO, size: int, name: str) -> PacketTables:
     return PacketTables(are_in_order and not have_several, have_several)
 
 
-def _boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
+def _iterate_boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]]:
     """Yields the type of each leaf box, and the begin and end of its content."""
     begin, box_ends = 0, [size]  # The end offsets of the enclosing boxes.
     while box_ends:

@@ -204,9 +204,9 @@ def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -
     Raises:
       ValueError: There are no packets, or a packet has no time stamp or offset.
     """
-    rows_and_fault = _rows_from_index(stream, size) if tables.are_in_order else None
+    rows_and_fault = _read_index(stream, size) if tables.are_in_order else None
     if rows_and_fault is None:
-        rows_and_fault = _rows_from_demuxing(
+        rows_and_fault = _read_by_demuxing(
             container, stream, size, tables.have_several_descriptions
         )
     rows, fault = rows_and_fault
@@ -222,7 +222,7 @@ def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -
     return Packets(pts, dts, pos, sizes, duration, is_key.astype(bool), frames, fault)
 
 
-def _rows_from_index(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
+def _read_index(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
     """Reads packet rows from FFmpeg's index, and the fault at their end.
 
     Returns None without an index.
@@ -239,14 +239,15 @@ def _rows_from_index(stream: Any, size: int) -> tuple[np.ndarray, str] | None:
     rows = np.column_stack([times, times, offsets, sizes, is_key, is_discard, durations])
     is_inside = (offsets >= 0) & (offsets <= size) & (sizes > 0) & (sizes <= size - offsets)
     num_complete = len(rows) if is_inside.all() else int(np.argmin(is_inside))
-    return rows[:num_complete], _incomplete(num_complete) if num_complete < len(rows) else ""
+    fault = _describe_incomplete(num_complete) if num_complete < len(rows) else ""
+    return rows[:num_complete], fault
 
 
-def _incomplete(index: int) -> str:
+def _describe_incomplete(index: int) -> str:
     return f"the video was cut: packet {index} is incomplete"
 
 
-def _rows_from_demuxing(
+def _read_by_demuxing(
     container: Any, stream: Any, size: int, has_several_descriptions: bool
 ) -> tuple[np.ndarray, str]:
     """Reads packet rows by demuxing the file, and the fault at their end."""
@@ -258,7 +259,7 @@ def _rows_from_demuxing(
             if not packet.size:  # The last packet is an empty flush packet.
                 continue
             if packet.is_corrupt or (packet.pos or 0) + packet.size > size:
-                fault = _incomplete(len(rows))
+                fault = _describe_incomplete(len(rows))
                 break
             if packet.pts is None or packet.dts is None or packet.pos is None:
                 raise ValueError(f"packet {len(rows)} has no time stamp or no position in the file")

@@ -86,15 +86,15 @@ def read_deep_ope_index(
         if not isinstance(record, Mapping):
             raise SourceError(f"got a {type(record).__name__}, expected a dict", file=file, row=row)
         with source_errors(file, row=row):
-            policies.append(_policy(record, root))
+            policies.append(_read_policy(record, root))
     return policies
 
 
-def _policy(record: Mapping[str, Any], root: Any) -> DeepOpePolicy:
-    path, agent = _text(record, _PATH), _text(record, _AGENT)
+def _read_policy(record: Mapping[str, Any], root: Any) -> DeepOpePolicy:
+    path, agent = _read_text(record, _PATH), _read_text(record, _AGENT)
     if "\\" in path or not all(name.strip(".") for name in path.split("/")):
         raise ValueError(f"{_PATH} is {path!r:.100}, expected a path below the folder")
-    name, tasks = _first_value(record, *_TASKS)
+    name, tasks = _read_first_value(record, *_TASKS)
     tasks = tasks if isinstance(tasks, list) else [tasks]
     if not tasks or not all(isinstance(task, str) for task in tasks):
         raise ValueError(f"{name} is {tasks!r:.100}, expected the names of tasks")
@@ -105,13 +105,13 @@ def _policy(record: Mapping[str, Any], root: Any) -> DeepOpePolicy:
         path=os.fspath(root / path),
         tasks=tuple(tasks),
         agent=agent,
-        return_mean=_finite_float(record, _MEAN),
-        return_std=_finite_float(record, *_DEVIATIONS),
+        return_mean=_parse_float(record, _MEAN),
+        return_std=_parse_float(record, *_DEVIATIONS),
         settings={name: value for name, value in other_settings.items() if _is_set(value)},
     )
 
 
-def _first_value(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
+def _read_first_value(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
     """Returns the first key that is in an index record, with its value."""
     for name in names:
         if name in record:
@@ -119,15 +119,15 @@ def _first_value(record: Mapping[str, Any], *names: str) -> tuple[str, Any]:
     raise ValueError(f"{names[0]} is missing; the record has {', '.join(record)}")
 
 
-def _text(record: Mapping[str, Any], name: str) -> str:
-    _, value = _first_value(record, name)
+def _read_text(record: Mapping[str, Any], name: str) -> str:
+    _, value = _read_first_value(record, name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} is {value!r:.100}, expected a text")
     return value
 
 
-def _finite_float(record: Mapping[str, Any], *names: str) -> float:
-    name, value = _first_value(record, *names)
+def _parse_float(record: Mapping[str, Any], *names: str) -> float:
+    name, value = _read_first_value(record, *names)
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError(f"{name} is {value!r:.100}, expected a number")
     return float(value)

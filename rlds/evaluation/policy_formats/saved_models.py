@@ -53,7 +53,7 @@ class SavedModel:
         return np.concatenate(blocks)
 
     def _sample_block(self, observations: Any, rows: slice) -> np.ndarray:
-        tf = _tensorflow()
+        tf = _import_tensorflow()
         block = map_named_leaves(lambda _, leaf: tf.constant(leaf[rows]), observations)
         try:
             actions = self._model(block, _NO_STATE)[0] if self._has_state else self._model(block)
@@ -94,7 +94,7 @@ def open_saved_model(path: str | os.PathLike[str], *, trusted: bool = False) -> 
             "trust its author, pass trusted=True."
         )
     try:
-        model = _tensorflow().saved_model.load(name)
+        model = _import_tensorflow().saved_model.load(name)
     except (MemoryError, ImportError):
         raise
     except Exception as error:
@@ -105,7 +105,7 @@ def open_saved_model(path: str | os.PathLike[str], *, trusted: bool = False) -> 
     return SavedModel(model, name)
 
 
-def _tensorflow() -> Any:
+def _import_tensorflow() -> Any:
     error = missing_tensorflow("rlds.evaluation.policy_formats.open_saved_model")
     if error is not None:
         raise error

@@ -314,7 +314,7 @@ class _Proprio(EpisodeGroup):
 
     def _field_of_images(self, path: str) -> Field:
         (data,) = self._read_images(path, slice(0, 1))
-        return dataclasses.replace(self._image_field(data, path, 0), unit="mm")
+        return dataclasses.replace(self._create_image_field(data, path, 0), unit="mm")
 
     def _read_images(self, path: str, rows: slice) -> np.ndarray:
         files = []
