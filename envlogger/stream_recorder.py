@@ -29,7 +29,7 @@ from rlds_ecosystem.video_codec import Video
 __all__ = ["EPISODE_TOPIC", "StreamRecorder"]
 
 EPISODE_TOPIC = "/episode"
-"""The topic of episode marks: true at the begin, false at the end."""
+"""The topic of episode marks: true at the start, false at the end."""
 
 _MAX_PENDING_BYTES = 64 << 20
 _METADATA = """\

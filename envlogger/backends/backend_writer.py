@@ -35,7 +35,7 @@ class BackendWriter(Closing, abc.ABC):
     # Whether `metadata()["environment_specs"]` of readers are the specs of the environment.
     stores_specs = True
 
-    # For the destructor, until the constructor has run.
+    # The destructor also runs if the constructor failed.
     _closed = True
 
     def __init__(

@@ -65,7 +65,7 @@ class RiegeliBackendReader(BackendReader):
       riegeli.UnimplementedError: A file uses an unsupported feature of Riegeli.
     """
 
-    # For the destructor, until the constructor has run.
+    # The destructor also runs if the constructor failed.
     _closed = True
 
     def __init__(

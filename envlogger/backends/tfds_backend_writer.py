@@ -34,7 +34,7 @@ __all__ = ["DatasetConfig", "Episode", "TFDSBackendWriter"]
 
 _TRANSITION_FIELDS = ("action", "reward", "discount")
 _STEP_FLAGS = ("is_first", "is_last", "is_terminal")
-_COMPLETE_FIELD = "complete"  # As in datasets converted from logs.
+_COMPLETE_FIELD = "complete"  # Datasets converted from logs have it too.
 _STEP_FIELDS = ("observation", *_TRANSITION_FIELDS, *_STEP_FLAGS)
 
 

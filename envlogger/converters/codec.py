@@ -205,7 +205,7 @@ def _encode_tuple(data: Data, value: tuple[Any, ...], depth: int) -> None:
     items = data.tuple
     items.SetInParent()  # Marks an empty tuple: a message without fields is None.
     if value:
-        names = getattr(value, "_fields", None)  # Of a NamedTuple.
+        names = getattr(value, "_fields", None)  # The fields of a NamedTuple.
         _encode_items(items.values, value, _increase_depth(depth, 2), names)
 
 

@@ -36,7 +36,7 @@ class StepDecoder:
     """
 
     def __init__(self) -> None:
-        # By the size of the records. The tuples are immutable, because threads may iterate.
+        # Templates by record size. The tuples are immutable, because threads may iterate.
         self._templates: dict[int, tuple[Template, ...]] = {}
         self._num_templates = self._num_matched = self._num_parsed = 0
 

@@ -100,11 +100,11 @@ _DATUM = tag(Data.DATUM_FIELD_NUMBER)
 _ARRAY = tag(Data.ARRAY_FIELD_NUMBER)
 _TUPLE = tag(Data.TUPLE_FIELD_NUMBER)
 _DICT = tag(Data.DICT_FIELD_NUMBER)
-_ITEM = tag(Data.Tuple.VALUES_FIELD_NUMBER)  # Of arrays and entries of dicts as well.
+_ITEM = tag(Data.Tuple.VALUES_FIELD_NUMBER)  # Arrays and dict entries have the same tag.
 _VALUES = tag(Datum.VALUES_FIELD_NUMBER)
 _KVS = tag(Data.Dict.KVS_FIELD_NUMBER)
 _STRINGS, _BLOBS = field_tag("string_values"), field_tag("bytes_values")
-_KEY, _VALUE = tag(1), tag(2)  # Of an entry of a protobuf map.
+_KEY, _VALUE = tag(1), tag(2)  # The fields of an entry of a protobuf map.
 
 _SCALAR_SHAPE = Datum(shape={"dim": [{"size": SCALAR_DIM_SIZE}]}).SerializeToString()
 
@@ -227,7 +227,7 @@ class _Compiler:
             "varint": _encode_varint,
         }
         self._num_values = 0
-        self._sizes: list[int | None] = []  # Of the payloads.
+        self._sizes: list[int | None] = []  # Payload sizes.
 
     def compile(self, step: Any) -> Callable[[Any], bytes | None]:
         """Compiles a function that encodes steps of this structure; else it returns None or raises.

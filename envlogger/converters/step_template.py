@@ -193,7 +193,7 @@ class _Slot(NamedTuple):
       value: An expression of `x` for the decoded value, with the names of `_BUILDER_NAMES`.
       column: A function that decodes a column of `x`; it may return a view.
 
-    Both raise ValueError or LookupError if `x` is invalid.
+    `value` and `column` raise ValueError or LookupError if `x` is invalid.
     """
 
     offset: int

@@ -176,7 +176,7 @@ def to_deviations(sketches: np.ndarray) -> np.ndarray:
     if not sketches.size:
         return sketches
     moments = sketches.reshape(len(sketches), SKETCH_ROWS, -1)
-    # By quantiles, so that one episode in degrees does not determine the scale.
+    # Quantiles: one episode in degrees does not determine the scale.
     low, high = np.quantile(moments, (0.1, 0.9), axis=(0, 1))
     scale = np.where(high > low, (high - low) / _QUANTILE_RANGE, moments.std((0, 1)))
     scaled: np.ndarray = sketches / np.tile(np.where(scale > 0, scale, 1), SKETCH_ROWS)

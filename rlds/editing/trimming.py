@@ -95,7 +95,7 @@ class TrimView(View):
 
 
 class FlagsView(View):
-    """A view of the episodes of one split, with step flags of some recomputed from step positions.
+    """A view of one split that recomputes the step flags of some episodes from step positions.
 
     Args:
       base: The source.

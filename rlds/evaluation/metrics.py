@@ -170,7 +170,7 @@ def _score(true_values: np.ndarray, estimated: np.ndarray, k: Sequence[int]) -> 
     """Returns the mean absolute error, rank correlation, regret and precision by k of each row."""
     order = np.argsort(-estimated, axis=1, kind="stable")
     best = np.argsort(-true_values, axis=1, kind="stable")
-    ranks = np.take_along_axis(np.argsort(best, axis=1), order, axis=1)  # In the true order.
+    ranks = np.take_along_axis(np.argsort(best, axis=1), order, axis=1)  # By true value.
     best_values = np.maximum.accumulate(np.take_along_axis(true_values, order, axis=1), axis=1)
     return [
         np.abs(true_values - estimated).mean(axis=1),

@@ -214,45 +214,45 @@ class StepWeights:
     ) -> Iterator[_Block]:
         factors = data.step_discounts(gamma) if data.discounts is not None else None
         discounts = np.ones(self.num_episodes)
-        for first, last, episodes in self._list_blocks():
-            is_transition = np.arange(first, last) < self._lengths[episodes, None]
+        for start, end, episodes in self._list_blocks():
+            is_transition = np.arange(start, end) < self._lengths[episodes, None]
             is_full = bool(is_transition.all())
-            grid = self._take_block(values, first, last, episodes)
-            grid = grid if is_full else np.where(is_transition, grid, 0.0)
+            block_values = self._take_block(values, start, end, episodes)
+            block_values = block_values if is_full else np.where(is_transition, block_values, 0.0)
             if factors is None:
-                grid = grid * gamma ** np.arange(first, last)
+                block_values = block_values * gamma ** np.arange(start, end)
             else:
-                steps = self._take_block(factors, first, last, episodes).copy()
+                steps = self._take_block(factors, start, end, episodes).copy()
                 steps[:, 0] *= discounts[episodes]
                 np.cumprod(steps, axis=1, out=steps)
-                grid = grid * np.column_stack([discounts[episodes], steps[:, :-1]])
+                block_values = block_values * np.column_stack([discounts[episodes], steps[:, :-1]])
                 discounts[episodes] = steps[:, -1]
-            ratios = self._take_block(log_ratios, first, last, episodes)
+            ratios = self._take_block(log_ratios, start, end, episodes)
             ratios = ratios.copy() if is_full else np.where(is_transition, ratios, 0.0)
             ratios[:, 0] += self.log_weights[episodes]
             weights = np.cumsum(ratios, axis=1, out=ratios)
             self.log_weights[episodes] = weights[:, -1]
-            yield _Block(first, episodes, grid, weights, None if is_full else is_transition)
+            yield _Block(start, episodes, block_values, weights, None if is_full else is_transition)
 
     def _list_blocks(self) -> Iterator[tuple[int, int, np.ndarray | slice]]:
         """Yields the first step and the end of each block, and the episodes that reach it."""
         order = np.argsort(-self._lengths, kind="stable")
         lengths = self._lengths[order]
-        num_active, first = int(np.count_nonzero(lengths)), 0
+        num_active, start = int(np.count_nonzero(lengths)), 0
         while num_active:
-            last = int(lengths[(num_active - 1) // 2])
+            end = int(lengths[(num_active - 1) // 2])
             is_every_episode = num_active == self.num_episodes
-            yield first, last, slice(None) if is_every_episode else order[:num_active]
-            num_active, first = int(np.count_nonzero(lengths > last)), last
+            yield start, end, slice(None) if is_every_episode else order[:num_active]
+            num_active, start = int(np.count_nonzero(lengths > end)), end
 
     def _take_block(
-        self, flat: np.ndarray, first: int, last: int, episodes: np.ndarray | slice
+        self, values: np.ndarray, start: int, end: int, episodes: np.ndarray | slice
     ) -> np.ndarray:
         """Returns the values of a block of transitions; padding is arbitrary."""
         if self._is_regular:
-            return flat.reshape(self.num_episodes, -1)[episodes, first:last]
-        indices = self._starts[episodes, None] + np.arange(first, last)
-        return np.take(flat, indices, mode="clip")
+            return values.reshape(self.num_episodes, -1)[episodes, start:end]
+        indices = self._starts[episodes, None] + np.arange(start, end)
+        return np.take(values, indices, mode="clip")
 
     def sums(self) -> np.ndarray:
         """Returns the discounted sum of the values of each episode, `[N]`."""

@@ -122,7 +122,7 @@ def _contrast(values: np.ndarray, randoms: np.ndarray, lower: float, upper: floa
     return values
 
 
-def _range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _find_range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the largest channel value of each pixel, and its distance to the smallest one."""
     red, green, blue = np.moveaxis(values, -3, 0)
     largest = np.maximum(np.maximum(red, green), blue)
@@ -130,7 +130,7 @@ def _range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _saturation(values: np.ndarray, randoms: np.ndarray, lower: float, upper: float) -> np.ndarray:
-    largest, spread = _range(values)
+    largest, spread = _find_range(values)
     # A colour with a channel of 0 is fully saturated.
     factor = largest / np.maximum(spread, np.float32(1e-12), out=spread)
     np.minimum(factor, np.float32(_lerp((lower, upper), randoms[0])), out=factor)
@@ -142,7 +142,7 @@ def _saturation(values: np.ndarray, randoms: np.ndarray, lower: float, upper: fl
 
 
 def _hue(values: np.ndarray, randoms: np.ndarray, max_delta: float) -> np.ndarray:
-    largest, spread = _range(values)
+    largest, spread = _find_range(values)
     red, green, blue = np.moveaxis(values, -3, 0)
     scale = 1 / np.where(spread > 0, spread, np.float32(1))
     hue = np.where(largest == green, 2 + (blue - red) * scale, 4 + (red - green) * scale)

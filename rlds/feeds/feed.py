@@ -168,8 +168,8 @@ class Feed:
         """
         if isinstance(batch, slice):
             raise TypeError(
-                "an index gives one batch. For several batches, use feed.block(first, count) or "
-                "feed.iterate(start)"
+                "an index gives one batch. For several batches, use feed.block(first_batch, count) "
+                "or feed.iterate(start)"
             )
         num_batches, batch = self.num_batches, operator.index(batch)
         return self.block(batch if batch >= 0 or num_batches is None else batch + num_batches, 1)[0]
@@ -189,33 +189,34 @@ class Feed:
         """
         return FeedIterator(self, self.start_of(start), prefetch)
 
-    def block(self, first: int, count: int, begun: int = 0) -> list[Batch]:
+    def block(self, first_batch: int, count: int, prefetch_end: int = 0) -> list[Batch]:
         """Returns a block of consecutive batches, which share memory.
 
         Args:
-          first: The index of the first batch.
+          first_batch: The index of the first batch.
           count: The number of batches; fewer at the end of the feed.
-          begun: The end of the batches whose data is prefetched, as returned by `read_ahead`.
+          prefetch_end: The end of the batches whose data is prefetched: see `read_ahead`.
 
         Raises:
           IndexError: The index is out of range.
           SourceError: The batches cannot be read; the message has the location.
         """
         num_batches = self.num_batches
-        if not 0 <= first < (_MAX_ROWS // self.batch_size if num_batches is None else num_batches):
+        max_batches = _MAX_ROWS // self.batch_size if num_batches is None else num_batches
+        if not 0 <= first_batch < max_batches:
             limits = "indices begin at 0" if num_batches is None else f"there are {num_batches}"
-            raise IndexError(f"no batch {first}: {limits}")
+            raise IndexError(f"no batch {first_batch}: {limits}")
         if num_batches is not None:
-            count = min(count, num_batches - first)
-        positions, sizes = self._batch_positions(first, count)
+            count = min(count, num_batches - first_batch)
+        positions, sizes = self._batch_positions(first_batch, count)
         groups = [
             (dataset, epoch, rows, self._orders[dataset].indices_at(epoch, offsets))
             for dataset, epoch, rows, offsets in self._rows_by_dataset(positions)
         ]
-        if self.is_remote and begun < first + count:  # All fields at once.
+        if self.is_remote and prefetch_end < first_batch + count:  # Prefetches all fields at once.
             for dataset, _, _, indices in groups:
                 self._datasets[dataset].read_ahead(indices, indices)
-        columns = self._columns(groups, len(positions))
+        columns = self._join_columns(groups, len(positions))
         batch_ends = np.cumsum(sizes)
         batches = [
             nest({path: stack_rows(column[end - size : end]) for path, column in columns.items()})
@@ -260,12 +261,12 @@ class Feed:
         samples = sum(map(samples_ahead, self._datasets, self.plans))
         return max(samples // self.batch_size, 2) if samples else 0
 
-    def read_ahead(self, batch: int, begun: int = 0) -> int:
+    def read_ahead(self, batch: int, prefetch_end: int = 0) -> int:
         """Prefetches the data of the next batches, if it is in an object store.
 
         Args:
           batch: The index of the next batch.
-          begun: The result of the previous call; 0 at first.
+          prefetch_end: The result of the previous call; 0 at first.
 
         Returns:
           The end of the batches whose data is prefetched.
@@ -274,19 +275,21 @@ class Feed:
             return 0
         end = batch + self._batches_ahead
         end = end if self.num_batches is None else min(end, self.num_batches)
-        is_valid = batch <= begun <= end
-        if is_valid and end - begun < self._batches_ahead // 4:
-            return begun
+        is_valid = batch <= prefetch_end <= end
+        if is_valid and end - prefetch_end < self._batches_ahead // 4:
+            return prefetch_end
         # At first, small ranges are fetched, so the first batches come soon.
-        first, count = (begun, end - begun) if is_valid else (batch, 1)
-        while first < end:
-            self._prefetch_range(first, min(count, end - first), is_exact=first == batch)
-            first, count = first + count, 4 * count
+        first_batch, range_size = (prefetch_end, end - prefetch_end) if is_valid else (batch, 1)
+        while first_batch < end:
+            self._prefetch_range(
+                first_batch, min(range_size, end - first_batch), is_exact=first_batch == batch
+            )
+            first_batch, range_size = first_batch + range_size, 4 * range_size
         return end
 
-    def _prefetch_range(self, first: int, count: int, *, is_exact: bool) -> None:
+    def _prefetch_range(self, first_batch: int, num_batches: int, *, is_exact: bool) -> None:
         """Prefetches the data of some batches; their whole segments if not `is_exact`."""
-        positions, _ = self._batch_positions(first, count)
+        positions, _ = self._batch_positions(first_batch, num_batches)
         for dataset, epoch, _, offsets in self._rows_by_dataset(positions):
             order = self._orders[dataset]
             indices = order.indices_at(epoch, offsets) if is_exact else None
@@ -302,9 +305,9 @@ class Feed:
             groups = [(dataset, rows, positions[rows]) for dataset, rows in row_groups.items()]
         for dataset, rows, offsets in groups:
             size = self._orders[dataset].size
-            first, last = int(offsets.min()) // size, int(offsets.max()) // size
-            if first == last:
-                yield dataset, first, rows, offsets - first * size
+            first_epoch, last_epoch = int(offsets.min()) // size, int(offsets.max()) // size
+            if first_epoch == last_epoch:
+                yield dataset, first_epoch, rows, offsets - first_epoch * size
                 continue
             epochs, offsets = np.divmod(offsets, size)
             for epoch in np.unique(epochs).tolist():
@@ -325,38 +328,40 @@ class Feed:
             raise TypeError("the transform returned None, expected the batch")
         return transformed
 
-    def _batch_positions(self, first: int, count: int) -> tuple[np.ndarray, list[int]]:
+    def _batch_positions(self, first_batch: int, num_batches: int) -> tuple[np.ndarray, list[int]]:
         """Returns this rank's positions in consecutive batches, and the size of each batch.
 
         Positions are indices over the samples of all epochs.
         """
-        begin, end = first * self.batch_size, (first + count) * self.batch_size
+        start, end = first_batch * self.batch_size, (first_batch + num_batches) * self.batch_size
         if self.remainder == "carry" and (
             self.epochs is None or end <= self.epochs * self._size
         ):  # All batches are full, so each begins with a row of the first rank.
-            return self._rank_rows(begin, end), [self.batch_size // self.world] * count
-        batches = range(first, first + count)
-        rows = [self._rank_rows(*self._bounds_of(batch)) for batch in batches]
+            return self._rank_rows(start, end), [self.batch_size // self.world] * num_batches
+        batches = range(first_batch, first_batch + num_batches)
+        rows = [self._rank_rows(*self._find_bounds(batch)) for batch in batches]
         return np.concatenate(rows), [*map(len, rows)]
 
-    def _bounds_of(self, batch: int) -> tuple[int, int]:
+    def _find_bounds(self, batch: int) -> tuple[int, int]:
         """Returns the first and the end position of a batch of all ranks."""
         if self.remainder == "carry":
-            begin, end = batch * self.batch_size, (self.epochs or _MAX_ROWS) * self._size
+            start, end = batch * self.batch_size, (self.epochs or _MAX_ROWS) * self._size
         else:
             epoch, epoch_batch = divmod(batch, self._batches_per_epoch)
-            begin = epoch * self._size + epoch_batch * self.batch_size
+            start = epoch * self._size + epoch_batch * self.batch_size
             end = (epoch + 1) * self._size
-        return begin, min(begin + self.batch_size, end)
+        return start, min(start + self.batch_size, end)
 
-    def _rank_rows(self, begin: int, end: int) -> np.ndarray:
+    def _rank_rows(self, start: int, end: int) -> np.ndarray:
         """Returns this rank's positions of a batch; every rank gets the same number."""
-        rows = np.arange(begin, end, dtype=np.int64)
+        rows = np.arange(start, end, dtype=np.int64)
         if len(rows) % self.world:
             rows = np.resize(rows, -(-len(rows) // self.world) * self.world)
         return rows[self.rank :: self.world]
 
-    def _columns(self, groups: Sequence[tuple[int, int, Any, np.ndarray]], size: int) -> Columns:
+    def _join_columns(
+        self, groups: Sequence[tuple[int, int, Any, np.ndarray]], size: int
+    ) -> Columns:
         """Returns the columns of (dataset, epoch, rows in the batch, sample indices)."""
         merged: Columns = {}
         for dataset, epoch, rows, indices in groups:
@@ -505,18 +510,18 @@ class FeedIterator(Iterator[Batch]):
         self.batch += 1
         return batch
 
-    def _next_block(self, first: int) -> list[Batch]:
+    def _next_block(self, first_batch: int) -> list[Batch]:
         """Returns the block that begins with a batch, and submits the next block to the thread."""
-        if self.feed.num_batches is not None and first >= self.feed.num_batches:
+        if self.feed.num_batches is not None and first_batch >= self.feed.num_batches:
             return []
         if not self._prefetch:
-            return self._block(first)
+            return self._block(first_batch)
         if self._process != os.getpid():  # After a fork, the thread is in the parent process.
             self._thread, self._pending, self._process = None, None, os.getpid()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "rlds-feed")
-        if self._pending is None or self._pending[0] != first:
-            self._submit(first)
+        if self._pending is None or self._pending[0] != first_batch:
+            self._submit(first_batch)
         assert self._pending is not None
         _, future, done = self._pending
         # This wait can be interrupted. An interrupted `concurrent.futures.wait` may keep the lock
@@ -526,31 +531,31 @@ class FeedIterator(Iterator[Batch]):
                 done.get(timeout=0.1)
         self._pending = None
         batches = future.result()
-        next_batch = first + len(batches)
+        next_batch = first_batch + len(batches)
         if self.feed.num_batches is None or next_batch < self.feed.num_batches:
             self._submit(next_batch)
         return batches
 
-    def _submit(self, first: int) -> None:
+    def _submit(self, first_batch: int) -> None:
         """Submits the block that begins with a batch to the thread."""
         assert self._thread is not None
-        future = self._thread.submit(self._block, first)
+        future = self._thread.submit(self._block, first_batch)
         done: SimpleQueue[Any] = SimpleQueue()
         future.add_done_callback(done.put)
-        self._pending = first, future, done
+        self._pending = first_batch, future, done
 
-    def _block(self, first: int) -> list[Batch]:
+    def _block(self, first_batch: int) -> list[Batch]:
         """Returns the block that begins with a batch; after an error, only the first batch."""
-        count = self.feed.block_size
+        num_batches = self.feed.block_size
         if self.feed.is_remote:  # The first blocks are small, so they come soon.
-            count = min(count, max(first - self._start, 1))
+            num_batches = min(num_batches, max(first_batch - self._start, 1))
         try:
-            batches = self.feed.block(first, count, self._prefetch_end)
+            batches = self.feed.block(first_batch, num_batches, self._prefetch_end)
         except Exception:
-            if count == 1:
+            if num_batches == 1:
                 raise
-            batches = self.feed.block(first, 1, self._prefetch_end)
-        self._prefetch_end = self.feed.read_ahead(first + len(batches), self._prefetch_end)
+            batches = self.feed.block(first_batch, 1, self._prefetch_end)
+        self._prefetch_end = self.feed.read_ahead(first_batch + len(batches), self._prefetch_end)
         return batches
 
     def close(self) -> None:

@@ -116,8 +116,8 @@ class ImageDecoder:
           ImportError: No library for these files is installed; the message names the extra.
         """
         buffers = [file.data if isinstance(file, np.ndarray) else file for file in files]
-        feature, kinds = self._feature, self._kinds()
-        size = _common_size(buffers, feature, kinds)
+        feature, kinds = self._feature, self._list_kinds()
+        size = _find_common_size(buffers, feature, kinds)
         if size is None:
             return self._decode_unequal(buffers, kinds)
         images = arrays.empty((len(buffers), *size, feature.shape[-1] or 3), feature.dtype)
@@ -139,7 +139,7 @@ class ImageDecoder:
 
         def decode(chunk: range) -> None:
             for row in chunk:
-                size = _header_size(buffers[row], kinds)
+                size = _read_header_size(buffers[row], kinds)
                 if size is not None and fits(size, feature.shape[:2]):
                     image = np.empty((*size, feature.shape[-1] or 3), feature.dtype)
                     if _decode_fast(buffers[row], _as_bytes(image), kinds):
@@ -150,7 +150,7 @@ class ImageDecoder:
         for_all_rows(decode, len(buffers), self._threads)
         return tfds_files.stack(images)
 
-    def _kinds(self) -> list[_FileKind]:
+    def _list_kinds(self) -> list[_FileKind]:
         kinds = _KINDS[self._feature.encoding_format]
         kinds = [kind for kind in kinds if self._feature.dtype in kind.dtypes]
         return [_TF_JPEG if kind is _JPEG and self._is_tf else kind for kind in kinds]
@@ -221,7 +221,7 @@ def _opencv() -> _Decode:
     # Ignore the Exif rotation. Reorder channels by `mixChannels`, as `cvtColor` starts threads.
     raw_flags = library.IMREAD_IGNORE_ORIENTATION | library.IMREAD_ANYDEPTH
     flags = {1: raw_flags, 3: raw_flags, 4: library.IMREAD_UNCHANGED}
-    order = {4: [0, 2, 1, 1, 2, 0, 3, 3]}  # From BGRA.
+    order = {4: [0, 2, 1, 1, 2, 0, 3, 3]}  # Converts BGRA to RGBA.
     if hasattr(library, "IMREAD_COLOR_RGB"):
         flags[3] |= library.IMREAD_COLOR_RGB
     else:
@@ -319,7 +319,7 @@ def _decode_fast(data: _Data, row: np.ndarray, kinds: list[_FileKind]) -> bool:
     return False
 
 
-def _header_size(data: _Data, kinds: list[_FileKind]) -> _Size | None:
+def _read_header_size(data: _Data, kinds: list[_FileKind]) -> _Size | None:
     """Returns the height and width of an image; None if only `decode_image` supports the file."""
     for kind in kinds:
         header = kind.read_header(data)
@@ -328,12 +328,12 @@ def _header_size(data: _Data, kinds: list[_FileKind]) -> _Size | None:
     return None
 
 
-def _common_size(buffers: list[_Data], feature: Image, kinds: list[_FileKind]) -> _Size | None:
+def _find_common_size(buffers: list[_Data], feature: Image, kinds: list[_FileKind]) -> _Size | None:
     """Returns the common height and width of images; None if they differ or are invalid."""
     height, width, _ = feature.shape
     if height is not None and width is not None:
         return height, width
-    sizes = {_header_size(data, kinds) for data in buffers} or {(height or 0, width or 0)}
+    sizes = {_read_header_size(data, kinds) for data in buffers} or {(height or 0, width or 0)}
     size = sizes.pop()
     return size if size and not sizes and fits(size, (height, width)) else None
 

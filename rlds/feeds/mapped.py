@@ -78,7 +78,7 @@ class MappedFiles:
     ) -> None:
         self._indexes, self._features, self.copies = indexes, features, copies
         maps = [map_file(index.path) for index in indexes]
-        self._states = [_file_state(state) for _, state in maps]
+        self._states = [_read_file_state(state) for _, state in maps]
         for index, (data, state) in zip(indexes if copies is None else (), maps):
             if (len(data), state.st_mtime_ns) != (index.file_size, index.modified_ns):
                 difference = f"{len(data)} bytes, but {index.file_size} when it was indexed"
@@ -138,7 +138,7 @@ class MappedFiles:
         try:
             gather()
         except UnreadableError as error:
-            raise self._error(error) from error
+            raise self._create_error(error) from error
 
     def read_ahead(
         self, file_ids: np.ndarray, start_offsets: np.ndarray, end_offsets: np.ndarray
@@ -163,7 +163,7 @@ class MappedFiles:
         with _store_errors():
             self.copies.read(blocks, functools.partial(self._read, gather))
 
-    def _error(self, error: UnreadableError) -> SourceError:
+    def _create_error(self, error: UnreadableError) -> SourceError:
         self._check(error.buffer_id)
         problem = f"byte {error.offset} cannot be read: the file was cut, or its disk fails"
         return SourceError(problem, file=self.name_of(error.buffer_id))
@@ -198,7 +198,7 @@ class MappedFiles:
     def _check(self, file_id: int) -> None:
         index, opened_state = self._indexes[file_id], self._states[file_id]
         try:
-            state = _file_state(os.stat(index.path))
+            state = _read_file_state(os.stat(index.path))
         except FileNotFoundError:
             return  # A removed file stays mapped.
         if state == opened_state or state[:2] != opened_state[:2]:
@@ -233,7 +233,7 @@ def _store_errors() -> Iterator[None]:
         raise (SourceChangedError if is_changed else SourceError)(problem, file=url) from error
 
 
-def _file_state(state: os.stat_result) -> tuple[int, int, int, int, int]:
+def _read_file_state(state: os.stat_result) -> tuple[int, int, int, int, int]:
     """Returns the identity of a file, its size, and the times of its last changes."""
     # On Windows, the last value is the time of creation.
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
@@ -314,7 +314,7 @@ class MappedStorage(Storage):
         self.shards = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         # The first episode of each shard.
         self.first_episodes = np.cumsum([0, *counts])
-        self.outlines = self._outlines()
+        self.outlines = self._read_outlines()
         self.columns = {
             path: self._column_of(f"{rlds.STEPS}/{path}", field, self.outlines.num_steps)
             for path, field in fields.items()
@@ -427,11 +427,11 @@ class MappedStorage(Storage):
     def _has(self, name: str) -> bool:
         return all(name in index.fields for index in self.indexes)
 
-    def _outlines(self) -> Lengths:
+    def _read_outlines(self) -> Lengths:
         num_steps = self._concatenate(lambda index: index.num_elements).astype(np.int64)
         is_final_known = np.ones(len(num_steps), bool)
         if self._has(rlds.FINAL_OBSERVATION_KNOWN):
-            is_final_known = self._last_values(rlds.FINAL_OBSERVATION_KNOWN, is_final_known)
+            is_final_known = self._read_last_values(rlds.FINAL_OBSERVATION_KNOWN, is_final_known)
         num_transitions = np.maximum(num_steps - 1, 0)
         if not is_final_known.all():
             name = f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
@@ -440,13 +440,13 @@ class MappedStorage(Storage):
                     "episodes without their final observation, and without is_terminal"
                 )
             are_unknown = ~is_final_known & (num_steps > 0)
-            num_transitions += are_unknown & self._last_values(name, are_unknown)
+            num_transitions += are_unknown & self._read_last_values(name, are_unknown)
         return Lengths(num_steps, num_transitions, is_final_known)
 
-    def _last_values(self, name: str, needed: np.ndarray) -> np.ndarray:
+    def _read_last_values(self, name: str, is_needed: np.ndarray) -> np.ndarray:
         """Returns the last value of a flag in each episode; checked only for needed episodes."""
         last = self._field_column(lambda index: index.last, name)
-        if (last == _UNKNOWN_FLAG)[needed].any():
+        if (last == _UNKNOWN_FLAG)[is_needed].any():
             raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")
         return last != 0
 
@@ -502,7 +502,7 @@ class _MappedRows(FileRows):
             return self._cached_rows[0].with_steps(self._steps).take(path)
         if isinstance(column, _Strings):
             if self._storage.fields[path].encoding:
-                return self._decode(path, functools.partial(self._strings, column))
+                return self._decode(path, functools.partial(self._read_strings, column))
             return self.texts(column)
         if column.is_mapped is None:
             return self.gather(column)
@@ -539,11 +539,11 @@ class _MappedRows(FileRows):
 
     def texts(self, column: _Strings) -> np.ndarray:
         texts = np.empty(len(self._steps), object)
-        strings = self._strings(column, np.arange(len(self._steps)))
+        strings = self._read_strings(column, np.arange(len(self._steps)))
         texts[:] = [string.tobytes() for string in strings]
         return texts
 
-    def _strings(self, column: _Strings, rows: np.ndarray) -> list[np.ndarray]:
+    def _read_strings(self, column: _Strings, rows: np.ndarray) -> list[np.ndarray]:
         """Returns the bytes of texts or image files."""
         shards = self._shards[rows]
         episodes, steps = self._episodes[rows], self._steps[rows]

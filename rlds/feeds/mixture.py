@@ -86,9 +86,9 @@ class Mixture:
             if not len(samples):
                 raise ValueError(f"dataset {index} has no samples: {samples!r}")
             if samples.spec != self.datasets[0].spec:
-                raise TypeError(_spec_difference(index, samples.spec, self.datasets[0].spec))
+                raise TypeError(_describe_difference(index, samples.spec, self.datasets[0].spec))
         _warn_of_differences(self.datasets)
-        self.counts = _block_counts(ratios)
+        self.counts = _count_block(ratios)
         self._last_block: tuple[tuple[int, int], np.ndarray, np.ndarray] | None = None
 
     def __repr__(self) -> str:
@@ -198,7 +198,7 @@ def _warn_of_differences(datasets: Sequence[Samples]) -> None:
             )
 
 
-def _block_counts(weights: Sequence[float]) -> np.ndarray:
+def _count_block(weights: Sequence[float]) -> np.ndarray:
     """Returns the number of samples of each dataset in a block: the largest remainder method."""
     exact = np.array(weights) / math.fsum(weights) * _BLOCK_SIZE
     counts = np.floor(exact).astype(np.int64)
@@ -213,7 +213,7 @@ def _block_counts(weights: Sequence[float]) -> np.ndarray:
     return counts
 
 
-def _spec_difference(dataset: int, spec: dict, first: dict) -> str:  # type: ignore[type-arg]
+def _describe_difference(dataset: int, spec: dict, first: dict) -> str:  # type: ignore[type-arg]
     for path in [*first, *spec]:
         value_type, first_type = spec.get(path, "nothing"), first.get(path, "nothing")
         if value_type != first_type:

@@ -150,7 +150,7 @@ class Segmented(Order):
         self._sizes = np.diff(self._segment_starts, append=self.size)
         # The lanes of a rank are adjacent, so few segments belong to two ranks.
         sizes = (self.size - np.arange(lanes) + lanes - 1) // lanes
-        lane_order = _bit_reversed(lanes)
+        lane_order = _list_bit_reversed(lanes)
         self._lane_starts = np.empty(lanes, np.int64)
         self._lane_starts[lane_order] = np.cumsum(sizes[lane_order]) - sizes[lane_order]
         self._lane_ends = self._lane_starts + sizes
@@ -158,7 +158,7 @@ class Segmented(Order):
 
     @override
     def indices_at(self, epoch: int, positions: np.ndarray) -> np.ndarray:
-        order, segment_ends = self._segments(epoch)
+        order, segment_ends = self._shuffle_segments(epoch)
         lanes = positions % self.lanes
         positions = positions // self.lanes + self._lane_starts[lanes]
         first_segments = locate(self._lane_starts, segment_ends)
@@ -184,7 +184,7 @@ class Segmented(Order):
     @override
     def runs(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the segments of the shuffle windows around some positions."""
-        order, segment_ends = self._segments(epoch)
+        order, segment_ends = self._shuffle_segments(epoch)
         first_segments = locate(self._lane_starts, segment_ends)
         lane_window = max(self.window // self.lanes, 1)
         last_segments = locate(self._lane_ends - 1, segment_ends)
@@ -200,7 +200,7 @@ class Segmented(Order):
         starts = self._segment_starts[segments]
         return starts, starts + self._sizes[segments] - 1
 
-    def _segments(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _shuffle_segments(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the segments in the order of an epoch, and the cumulative sum of their sizes."""
         cached = self._cached_order
         if cached is None or cached[0] != epoch:
@@ -210,7 +210,7 @@ class Segmented(Order):
         return cached[1:]
 
 
-def _bit_reversed(count: int) -> np.ndarray:
+def _list_bit_reversed(count: int) -> np.ndarray:
     """Returns the integers below a power of two in bit-reversed order.
 
     >>> _bit_reversed(4)

@@ -74,10 +74,10 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
             "shuffle must be 'auto', 'global', 'segments', a SegmentShuffle or None, got "
             f"{requested!r}{hint}"
         )
-    storage, episodic = samples.table.storage, _episodic(samples)
+    storage, episodic = samples.table.storage, _list_episodic(samples)
     if requested == "auto" and not episodic and not storage.is_remote:
         reason = "single steps are read at no extra cost"
-        if (num_bytes := _step_bytes(samples) * samples.table.num_steps) > _memory_bytes() * 0.75:
+        if (num_bytes := _step_bytes(samples) * samples.table.num_steps) > _measure_memory() * 0.75:
             reason += (
                 f" only from memory, and {num_bytes / 1e9:.1f} GB do not fit into it: "
                 "shuffle='segments' reads from the disk in order"
@@ -87,7 +87,7 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
     if episodic:
         why = storage.why_cached or "the fields are not stored as plain numbers"
         reason = f"whole episodes are read for {list_names(episodic)}: {why}"
-        return Plan(_whole_episodes(samples), reason)
+        return Plan(_reads_whole_episodes(samples), reason)
     reason, segment_bytes, window = "you chose it", _SEGMENT_BYTES, _WINDOW_SAMPLES
     size = max(_step_bytes(samples), 1)
     if storage.is_remote:
@@ -106,13 +106,13 @@ def samples_ahead(samples: Samples, plan: Plan) -> int:
     table = samples.table
     if not table.storage.is_remote:
         return 0
-    if _episodic(samples):  # Prefetched episodes share the cache with the episodes in use.
+    if _list_episodic(samples):  # Prefetched episodes share the cache with the episodes in use.
         return min(int(table.cache_bytes / 4 / max(_episodic_bytes(samples), 1)), _WINDOW_SAMPLES)
     ahead = int(_PREFETCH_BYTES / max(_step_bytes(samples), 1))
     return ahead if isinstance(plan.shuffle, SegmentShuffle) else min(ahead, _MAX_PREFETCH)
 
 
-def _whole_episodes(samples: Samples) -> SegmentShuffle:
+def _reads_whole_episodes(samples: Samples) -> SegmentShuffle:
     """Plans segments of whole episodes; a segment may have several short episodes.
 
     The segments in the shuffle window take at most half of the cache of episodes.
@@ -132,14 +132,14 @@ def _interleave(length: int, window: int, steps: int) -> SegmentShuffle:
     return SegmentShuffle(length, window, 1 << max(lanes.bit_length() - 1, 0))
 
 
-def _episodic(samples: Samples) -> list[str]:
+def _list_episodic(samples: Samples) -> list[str]:
     """Returns the fields that are read by whole episodes."""
     return [path for path in samples.table.fields if not samples.table.storage.is_random(path)]
 
 
 def _episodic_bytes(samples: Samples) -> float:
     """Returns the approximate memory of a step of the fields read by whole episodes, in bytes."""
-    return sum(bytes_in_memory(samples, path) for path in _episodic(samples))
+    return sum(bytes_in_memory(samples, path) for path in _list_episodic(samples))
 
 
 def bytes_in_memory(samples: Samples, path: str) -> float:
@@ -154,7 +154,7 @@ def _step_bytes(samples: Samples) -> float:
     return float(np.nansum(sizes))
 
 
-def _memory_bytes() -> int:
+def _measure_memory() -> int:
     """Returns the memory of the machine, or of this container, in bytes."""
     if not hasattr(os, "sysconf"):  # Windows has no such call.
         return sys.maxsize
@@ -180,7 +180,9 @@ def explain(datasets: Sequence[Samples], plans: Sequence[Plan], batch_size: int)
     for samples, plan in zip(datasets, plans):
         lines += [repr(samples), f"shuffle: {_shuffle_text(samples, plan)}; {plan.reason}"]
         lines += _count_lines(samples)
-        lines += [f"  {line}" for line in _field_lines(samples, _read_amplification(samples, plan))]
+        lines += [
+            f"  {line}" for line in _describe_fields(samples, _read_amplification(samples, plan))
+        ]
         if not _fits_cache(samples):
             lines.append(
                 "cheaper: rlds.feeds.materialise(path, directory) writes a copy whose steps are "
@@ -222,7 +224,7 @@ def _read_amplification(samples: Samples, plan: Plan) -> float:
     return steps / max(table.num_episodes, 1)
 
 
-def _field_lines(samples: Samples, factor: float) -> list[str]:
+def _describe_fields(samples: Samples, factor: float) -> list[str]:
     lines = []
     for path, field in samples.table.fields.items():
         size = f"{bytes_in_memory(samples, path):.0f} bytes a step"

@@ -167,10 +167,10 @@ class PrioritizedFeed(Iterator[Batch]):
         probabilities = self._tree.values[sample_indices] / self._tree.total
         weights = (len(self.samples) * probabilities) ** -self.beta
         weights /= weights.max()
-        own_rows = slice(self.rank, None, self.world)
-        columns = self.samples.batch_columns(sample_indices[own_rows], epoch=self.batch)
-        columns[_INDEX] = sample_indices[own_rows]
-        columns[_WEIGHT] = weights[own_rows].astype(np.float32)
+        rank_rows = slice(self.rank, None, self.world)
+        columns = self.samples.batch_columns(sample_indices[rank_rows], epoch=self.batch)
+        columns[_INDEX] = sample_indices[rank_rows]
+        columns[_WEIGHT] = weights[rank_rows].astype(np.float32)
         self.batch += 1
         return nest({path: stack_rows(column) for path, column in columns.items()})
 

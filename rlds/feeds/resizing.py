@@ -32,7 +32,7 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         return images
     if not images.size:  # An empty batch may have no image size.
         return np.zeros((*leading, *size, channels), np.uint8)
-    vertical, horizontal = _blocks(height, size[0], 1), _blocks(width, size[1], channels)
+    vertical, horizontal = _list_blocks(height, size[0], 1), _list_blocks(width, size[1], channels)
     pixels = images.reshape(-1, height, width * channels)
     resized = np.empty((len(pixels), size[0], size[1] * channels), np.uint8)
     values = np.empty(pixels.shape[1:], np.float32)
@@ -50,14 +50,16 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=64)
-def _blocks(input_size: int, size: int, channels: int) -> list[tuple[slice, slice, np.ndarray]]:
+def _list_blocks(
+    input_size: int, size: int, channels: int
+) -> list[tuple[slice, slice, np.ndarray]]:
     """Returns blocks of output pixels: their range, the range of input pixels, and weights."""
     scale = np.float32(input_size) / np.float32(size)
     support = max(scale, np.float32(1.0))
     centers = (np.arange(size, dtype=np.float32) + np.float32(0.5)) * scale
     pixels = np.arange(input_size, dtype=np.float32) + np.float32(0.5)
     distances = pixels - centers[:, np.newaxis]
-    weights = _lanczos(distances / support)
+    weights = _compute_lanczos(distances / support)
     weights /= weights.sum(axis=1, keepdims=True)
     blocks = []
     for begin in range(0, size, _BLOCK_PIXELS):
@@ -71,6 +73,6 @@ def _blocks(input_size: int, size: int, channels: int) -> list[tuple[slice, slic
     return blocks
 
 
-def _lanczos(x: np.ndarray) -> np.ndarray:
+def _compute_lanczos(x: np.ndarray) -> np.ndarray:
     is_inside = np.abs(x) < _LANCZOS_RADIUS
     return np.where(is_inside, np.sinc(x) * np.sinc(x / _LANCZOS_RADIUS), 0.0).astype(np.float32)

@@ -474,7 +474,7 @@ class Transitions(Samples):
         self._table_fields = table.storage.fields
         self._has_flag = rlds.IS_TERMINAL in self._table_fields
         self._discounts = _paths_in(self._table_fields, rlds.DISCOUNT)
-        self._discount_of = self._discounts_of_rewards()
+        self._discount_of = self._match_discounts()
         for path in (*self._discount_of, *self._discounts):
             if self._table_fields[path].column_dtype.kind in "OSUcMm":
                 raise TypeError(f"field {path!r} must be numeric, got {self._table_fields[path]}")
@@ -484,7 +484,7 @@ class Transitions(Samples):
                 "one, terminated and truncated episodes look alike"
             )
 
-    def _discounts_of_rewards(self) -> dict[str, str]:
+    def _match_discounts(self) -> dict[str, str]:
         """Returns the discount field of each reward, by their paths."""
         shapes = {p: self._table_fields[p].shape for p in _paths_in(self.table.fields, rlds.REWARD)}
         if self._n == 1:  # The reward of a single step is not discounted.
@@ -527,7 +527,7 @@ class Transitions(Samples):
                 if is_unknown is not None:
                     zero_out(column, is_unknown)
         next_is_terminal = self._is_terminal(rows, next_rows, next_steps, is_unknown, episodes)
-        totals, products = self._returns(rows, steps, num_transitions, result)
+        totals, products = self._compute_returns(rows, steps, num_transitions, result)
         for product in products.values():
             product *= match_rank(product, ~next_is_terminal)
         for path, values in (totals | products).items():
@@ -570,7 +570,7 @@ class Transitions(Samples):
         flags |= is_unknown
         return flags
 
-    def _returns(
+    def _compute_returns(
         self, rows: Rows, steps: np.ndarray, num_transitions: np.ndarray, columns: Columns
     ) -> tuple[Columns, Columns]:
         """Returns the n-step returns, and the products of the discounts, in float64."""
@@ -848,7 +848,7 @@ class GoalSamples(_DerivedSamples):
         max_distances = self.table.outlines.num_steps[episodes] - 1 - steps
         if goals.max_distance is not None:
             max_distances = np.minimum(max_distances, goals.max_distance)
-        distance = self._distances(max_distances, indices, epoch)
+        distance = self._draw_distances(max_distances, indices, epoch)
         result = self._samples.columns(batch)
         goal_fields = self._take(episodes, steps + distance, [path for path, _ in self._paths])
         is_new = np.ones(len(indices), np.bool_)
@@ -883,7 +883,9 @@ class GoalSamples(_DerivedSamples):
             merged = np.where(match_rank(reward, is_new), rewards[path], reward)
             result[path] = merged.astype(reward.dtype)
 
-    def _distances(self, max_distances: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
+    def _draw_distances(
+        self, max_distances: np.ndarray, indices: np.ndarray, epoch: int
+    ) -> np.ndarray:
         if self._goals.strategy == "last":
             return max_distances
         uniform = uniform_of(indices, key_of("goals", self._goals.seed, epoch))

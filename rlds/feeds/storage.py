@@ -334,20 +334,20 @@ class EpisodeCache:
         with self._lock:
             newest = self._cached.pop(episode, {})  # Another thread may have read more.
             columns = {**cached, **newest, **dict(leaves_at(nested_columns, None))}
-            self._bytes += _num_bytes(columns) - _num_bytes(newest)
+            self._bytes += _count_bytes(columns) - _count_bytes(newest)
             self._cached[episode] = columns
             while self._bytes > self.max_bytes and len(self._cached) > 1:
-                self._bytes -= _num_bytes(self._cached.popitem(last=False)[1])
+                self._bytes -= _count_bytes(self._cached.popitem(last=False)[1])
         return columns
 
 
-def _num_bytes(columns: Mapping[str, Any]) -> int:
-    return sum(_column_bytes(column) for column in columns.values())
+def _count_bytes(columns: Mapping[str, Any]) -> int:
+    return sum(_count_column_bytes(column) for column in columns.values())
 
 
-def _column_bytes(column: Any) -> int:
+def _count_column_bytes(column: Any) -> int:
     if isinstance(column, tfds_files.RaggedColumn):
-        return _column_bytes(column.values) + column.lengths.nbytes
+        return _count_column_bytes(column.values) + column.lengths.nbytes
     if column.dtype != object:
         return int(column.nbytes)
     return sum(getattr(item, "nbytes", None) or len(item) for item in column.flat)
@@ -382,7 +382,7 @@ class CachedStorage(Storage):
         self.decoders, self.why_cached = options.decoders(fields), why_cached
         self.cache = EpisodeCache(episodes, options.cache_bytes)
         self.is_remote = self.cache.is_remote
-        self.outlines = _outlines(episodes, progress) if outlines is None else outlines
+        self.outlines = _read_outlines(episodes, progress) if outlines is None else outlines
 
     @override
     def __reduce__(self) -> Any:
@@ -399,7 +399,7 @@ class CachedStorage(Storage):
     ) -> None:
         del first_steps, last_steps
         if self.is_remote:
-            for episode in dict.fromkeys(episodes.tolist()):  # In the order of need.
+            for episode in dict.fromkeys(episodes.tolist()):  # In the order of the rows.
                 self.cache.submit(episode, paths)
 
     @override
@@ -442,7 +442,7 @@ def _hash_of_file(path: str | os.PathLike[str]) -> str:
     return hash_of(file.name, size, *excerpts)
 
 
-def _outlines(episodes: Episodes, progress: Progress | None) -> Lengths:
+def _read_outlines(episodes: Episodes, progress: Progress | None) -> Lengths:
     """Reads the lengths of all episodes."""
     if (lengths := episodes.lengths()) is not None and lengths.are_complete:
         return lengths

@@ -186,7 +186,7 @@ def several(path: Any) -> list[Any] | None:
         name = os.fspath(path)
         if not glob.has_magic(name) or stores.as_path(name).exists():
             return None
-        matches = sorted(glob.glob(name)) if stores.is_local(name) else _glob_remote(name)
+        matches = sorted(glob.glob(name)) if stores.is_local(name) else _glob_files(name)
         if not matches:
             raise FileNotFoundError(f"no file or folder matches {name!r}")
         return matches
@@ -197,7 +197,7 @@ def several(path: Any) -> list[Any] | None:
     return list(path)
 
 
-def _glob_remote(pattern: str) -> list[str]:
+def _glob_files(pattern: str) -> list[str]:
     """Returns the paths in an object store that match a glob pattern."""
     names = pattern.split("/")
     begin = next(index for index, name in enumerate(names) if glob.has_magic(name))
@@ -338,7 +338,7 @@ class Table:
             return np.arange(len(self.storage.outlines.num_steps))
         return self._selection
 
-    def _storage_episodes(self, episodes: np.ndarray) -> np.ndarray:
+    def _map_episodes(self, episodes: np.ndarray) -> np.ndarray:
         """Returns the indices of episodes in the storage."""
         return episodes if self._selection is None else self._selection[episodes]
 
@@ -406,7 +406,7 @@ class Table:
 
     def rows(self, episodes: np.ndarray, steps: np.ndarray, paths: Sequence[str]) -> Rows:
         """Returns rows of fields, see `Storage.rows`; call `check` after taking values."""
-        return self.storage.rows(self._storage_episodes(episodes), steps, paths)
+        return self.storage.rows(self._map_episodes(episodes), steps, paths)
 
     def read_ahead(
         self,
@@ -416,11 +416,11 @@ class Table:
         paths: Sequence[str],
     ) -> None:
         """Prefetches steps: see `Storage.read_ahead`."""
-        self.storage.read_ahead(self._storage_episodes(episodes), first_steps, last_steps, paths)
+        self.storage.read_ahead(self._map_episodes(episodes), first_steps, last_steps, paths)
 
     def check(self, episodes: np.ndarray) -> None:
         """Checks the files of episodes after values were taken or failed: see `Storage.check`."""
-        self.storage.check(self._storage_episodes(episodes))
+        self.storage.check(self._map_episodes(episodes))
 
     def select(self, fields: str | Iterable[str]) -> Table:
         """Returns the table with other fields of the same steps."""

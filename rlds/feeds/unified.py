@@ -165,13 +165,13 @@ class UniformFields(View):
     def base_paths(self) -> Mapping[str, str]:
         return {path: path for path in self.paths if not path.startswith(_STEPS)}
 
-    def _nearest(self, steps: np.ndarray) -> np.ndarray:
+    def _find_nearest(self, steps: np.ndarray) -> np.ndarray:
         """Returns the base steps that are nearest in time."""
         return np.rint(steps * self._ratio).astype(np.int64)
 
     @override
     def base_steps(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        return np.minimum(self._nearest(steps), self._outlines.num_steps[episodes] - 1)
+        return np.minimum(self._find_nearest(steps), self._outlines.num_steps[episodes] - 1)
 
     @override
     def lengths(self, split: str, episodes: np.ndarray, lengths: Lengths) -> Lengths:
@@ -180,7 +180,7 @@ class UniformFields(View):
         num_steps = np.where(base_steps > 0, length, 0).astype(np.int64)
         if not lengths.are_complete:
             return Lengths(num_steps)
-        is_final = self._nearest(np.maximum(num_steps - 1, 0)) == base_steps - 1
+        is_final = self._find_nearest(np.maximum(num_steps - 1, 0)) == base_steps - 1
         num_missing = base_steps - transitions
         return Lengths(num_steps, np.maximum(num_steps - num_missing, 0), is_final_known & is_final)
 
@@ -233,10 +233,10 @@ class UniformFields(View):
         shape = tuple(int(n or 0) for n in field.shape)
         if not sources:
             return np.zeros((size, *shape), field.column_dtype)
-        vectors = pad_vector(self._vectors(path, values, rows), shape[0], f"field {path!r}")
+        vectors = pad_vector(self._join_vectors(path, values, rows), shape[0], f"field {path!r}")
         return vectors.astype(field.column_dtype, copy=False)
 
-    def _vectors(self, path: str, values: Mapping[str, Any], rows: RowContext) -> np.ndarray:
+    def _join_vectors(self, path: str, values: Mapping[str, Any], rows: RowContext) -> np.ndarray:
         """Returns a vector of joined fields; sums relative elements until the next step."""
         size, sources = len(rows.steps), self._sources[path]
         needed = [name for name in sources if name is not None]
@@ -256,7 +256,7 @@ class UniformFields(View):
             )
         if self._ratio < 1.0:
             return np.where(mask, vectors * self._ratio, vectors)
-        step_starts, step_ends = self._nearest(rows.steps), self._nearest(rows.steps + 1)
+        step_starts, step_ends = self._find_nearest(rows.steps), self._find_nearest(rows.steps + 1)
         step_ends = np.minimum(step_ends, self._outlines.num_real_steps(rows.episodes))
         total = np.zeros(vectors.shape, np.float64)
         for offset in range(math.ceil(self._ratio) + 1):

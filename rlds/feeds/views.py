@@ -63,9 +63,9 @@ class ViewStorage(Storage):
         self._split = np.repeat(np.arange(len(ranges), dtype=np.int32), [*map(len, indices)])
         base_fields = {path for needs in self._needs.values() for path in needs or ()}
         bases = [open_base(base, base_fields) for base in self._base_episodes(episodes)]
-        self._setup(bases, open_cached)
+        self._set_up(bases, open_cached)
 
-    def _setup(
+    def _set_up(
         self, bases: Sequence[Storage], open_cached: Callable[[Lengths], Storage] | None
     ) -> None:
         # Fields that the view does not change, with their paths in the base source.
@@ -104,7 +104,7 @@ class ViewStorage(Storage):
         result._splits, result._index = [ALL], np.arange(num_episodes)
         result._split = result._base_of = np.zeros(num_episodes, np.int32)
         result._base_indices, result._has_all_episodes = result._index, True
-        result._setup([storage], None)
+        result._set_up([storage], None)
         return result
 
     def _base_fields(self, path: str) -> list[str] | None:
@@ -422,7 +422,7 @@ def join_metadata(
       ValueError: A dataset has text codes without the table of texts.
     """
     tables = {path: field.table for path, field in fields.items() if field.table}
-    columns = _text_code_columns(episodes) | tables
+    columns = _find_text_codes(episodes) | tables
     metadata = [dataset.metadata for dataset in episodes]
     if not columns:
         return metadata[0], [{} for _ in episodes]
@@ -430,7 +430,7 @@ def join_metadata(
     return join_tables(metadata[0], metadata, [named for _ in metadata])
 
 
-def _text_code_columns(episodes: Sequence[Episodes]) -> dict[str, str]:
+def _find_text_codes(episodes: Sequence[Episodes]) -> dict[str, str]:
     """Returns the text tables of the fields with text codes, by path.
 
     Fields that are not selected are included if all datasets have their texts.

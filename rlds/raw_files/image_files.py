@@ -76,7 +76,7 @@ def jpeg_shape(data: bytes) -> tuple[int, ...]:
 
 def black_jpeg(shape: tuple[int, ...]) -> bytes:
     """Returns a black image of a shape, see `jpeg_shape`."""
-    from PIL import Image  # Not needed for headers.
+    from PIL import Image  # Reading headers needs no Pillow.
 
     height, width, *channels = shape
     file = io.BytesIO()

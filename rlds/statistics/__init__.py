@@ -423,7 +423,7 @@ class StatisticsPass:
             )
         self._quantiles = quantiles
         self._total = {
-            name: _empty_statistics(shape, _mask_of(name, shape, masks or {}), ddof)
+            name: _create_empty(shape, _mask_of(name, shape, masks or {}), ddof)
             for name, shape in shapes.items()
         }
         self._sketches: dict[str, tuple[QuantileSketch, ...]] = {}
@@ -448,10 +448,10 @@ class StatisticsPass:
         """
         self._num_transitions += int(np.count_nonzero(~is_last))
         self._num_trajectories += num_episodes
-        self._num_unmarked += _num_real(data, is_unmarked)
+        self._num_unmarked += _count_real(data, is_unmarked)
         for name, total in self._total.items():
             columns, mask = _columns(data[name], valid.get(name))
-            self._total[name] = _merge(total, _statistics_of(total, columns, mask))
+            self._total[name] = _merge(total, _compute_statistics(total, columns, mask))
             if self._quantiles:
                 self._sketches[name] = _add_values(self._sketches.get(name), columns, mask)
 
@@ -529,10 +529,10 @@ def _join(batches: Sequence[_Batch], finite_only: bool) -> _Batch:
     *columns, counts = zip(*batches)
     data, valid, is_last, is_unmarked = map(concatenate, columns)
     batch = _Batch(data, valid, is_last, is_unmarked, sum(counts))
-    return batch._replace(valid=_finite_values(batch)) if finite_only else batch
+    return batch._replace(valid=_select_finite(batch)) if finite_only else batch
 
 
-def _finite_values(batch: _Batch) -> dict[str, np.ndarray]:
+def _select_finite(batch: _Batch) -> dict[str, np.ndarray]:
     """Returns masks of the valid finite values."""
     valid = dict(batch.valid)
     for name, values in batch.data.items():
@@ -558,7 +558,7 @@ def warn_of_last_actions(statistics: Statistics, stacklevel: int = 2) -> None:
         )
 
 
-def _num_real(data: Mapping[str, np.ndarray], is_placeholder: np.ndarray) -> int:
+def _count_real(data: Mapping[str, np.ndarray], is_placeholder: np.ndarray) -> int:
     """Returns the number of marked steps with an action or a reward that is not zero."""
     rows = np.flatnonzero(is_placeholder)
     is_real = np.zeros(len(rows), np.bool_)
@@ -579,7 +579,7 @@ def _mask_of(name: str, shape: tuple[int, ...], masks: Mapping[str, Any]) -> np.
         ) from error
 
 
-def _empty_statistics(shape: tuple[int, ...], mask: np.ndarray, ddof: int) -> FieldStatistics:
+def _create_empty(shape: tuple[int, ...], mask: np.ndarray, ddof: int) -> FieldStatistics:
     """Returns the statistics of no values."""
     nan = np.full(shape, np.nan)
     count = np.zeros(shape, np.int64)
@@ -610,7 +610,9 @@ def _columns(data: np.ndarray, valid: np.ndarray | None) -> tuple[np.ndarray, An
     return rows.T.astype(dtype, order="C"), mask
 
 
-def _statistics_of(template: FieldStatistics, columns: np.ndarray, mask: Any) -> FieldStatistics:
+def _compute_statistics(
+    template: FieldStatistics, columns: np.ndarray, mask: Any
+) -> FieldStatistics:
     """Returns the statistics of columns of values, without their quantiles.
 
     NumPy takes a quarter of the time of TensorFlow.
@@ -712,7 +714,7 @@ def _warn_of_undefined(fields: Mapping[str, FieldStatistics]) -> None:
         )
 
 
-def _percent(q: float) -> str:
+def _format_percent(q: float) -> str:
     return f"{100 * q:g}".zfill(2)
 
 
@@ -720,7 +722,7 @@ def _to_plain(field: FieldStatistics) -> dict[str, Any]:
     """Returns the statistics of a field in the types of JSON."""
     plain = {name: getattr(field, name).tolist() for name in ("mean", "std", "min", "max")}
     for q, values in field.quantiles.items():
-        plain[f"q{_percent(q)}"] = plain[f"p{_percent(q)}"] = values.tolist()
+        plain[f"q{_format_percent(q)}"] = plain[f"p{_format_percent(q)}"] = values.tolist()
     return {
         **plain,
         "mask": field.mask.tolist(),
@@ -765,7 +767,7 @@ def _table(fields: Mapping[str, FieldStatistics]) -> str:
     rows = _rows_of(fields)
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(len(rows[0]))]
     widths[0] = min(widths[0], max(_MIN_NAME, _WIDTH - sum(width + 2 for width in widths[1:])))
-    return "\n".join("  ".join(_padded(row, widths)).rstrip() for row in rows)
+    return "\n".join("  ".join(_pad(row, widths)).rstrip() for row in rows)
 
 
 def _rows_of(fields: Mapping[str, FieldStatistics]) -> list[list[str]]:
@@ -802,7 +804,7 @@ def _rows_of_field(
         yield [element, str(field.count[index]), *cells]
 
 
-def _padded(row: list[str], widths: list[int]) -> Iterator[str]:
+def _pad(row: list[str], widths: list[int]) -> Iterator[str]:
     name, *cells = row
     if len(name) > widths[0]:  # The end of a path is more specific than its beginning.
         name = "…" + name[len(name) - widths[0] + 1 :]

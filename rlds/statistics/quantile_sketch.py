@@ -49,7 +49,7 @@ class QuantileSketch:
 
     @property
     def error(self) -> float:
-        """The bound of abs(q - q'), see the class, as a share of all values."""
+        """The bound of abs(q - q') in the docstring of the class, as a share of all values."""
         error = sum(max(level.num_rounded) << i for i, level in self._levels.items())
         return error / max(self.count - 1, 1)
 

@@ -38,9 +38,9 @@ def fit_steps(steps: Any, features: Feature, episode: str) -> dict[str, Any]:
     if not isinstance(steps, Mapping):
         steps = list(steps)
         if not steps:
-            return dict(_empty(features))
+            return dict(_create_empty(features))
         return dict(_fit(features, steps, _Location(episode, "steps", np.arange(len(steps)))))
-    lengths = {path: _num_rows(leaf) for path, leaf in named_leaves({"steps": steps})}
+    lengths = {path: _count_rows(leaf) for path, leaf in named_leaves({"steps": steps})}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{episode}: the columns of steps need equal lengths, got {lengths}")
     num_steps = next(iter(lengths.values()), None)
@@ -102,7 +102,7 @@ def _fit(feature: Any, rows: Any, location: _Location) -> Any:
         return {name: _fit(feature[name], children[name], location / name) for name in feature}
     rows = _as_rows(rows)
     if isinstance(rows, list) and not rows:
-        return _empty(feature)
+        return _create_empty(feature)
     if isinstance(feature, tfds_files.Sequence) and not isinstance(feature, tfds_files.Dataset):
         return _fit_sequences(feature, rows, location)
     if isinstance(rows, RaggedColumn):
@@ -168,13 +168,13 @@ def _fit_sequences(feature: Any, rows: Any, location: _Location) -> Any:
         rows = RaggedColumn([element for row in rows for element in row], lengths)
     values = rows.values
     if not len(values) and len(rows.lengths):
-        values = _empty(inner)
+        values = _create_empty(inner)
     return RaggedColumn(_fit(inner, values, location.of_elements(rows.lengths)), rows.lengths)
 
 
 def _fit_tensors(feature: Tensor, rows: Any, location: _Location) -> Any:
     dtype = feature.dtype
-    expected = f"{_dtype_name(dtype)} of shape {feature.shape}"
+    expected = f"{_name_dtype(dtype)} of shape {feature.shape}"
     column = _as_column(rows, dtype)
     if column is None:  # The rows have different shapes.
         arrays = [_as_array(row, dtype) for row in rows]
@@ -198,7 +198,7 @@ def _fit_tensors(feature: Tensor, rows: Any, location: _Location) -> Any:
             if np.asarray(row).dtype.kind in "SUO":
                 raise location.error(index, _describe(row), expected)
     if not fits(column.shape[1:], feature.shape):
-        actual = f"{_dtype_name(column.dtype)} of shape {column.shape[1:]}"
+        actual = f"{_name_dtype(column.dtype)} of shape {column.shape[1:]}"
         raise location.error(None, actual, expected)
     return _convert(column, dtype, expected, location)
 
@@ -271,10 +271,10 @@ def _read(steps: tf.data.Dataset) -> Any:
     return list(steps.as_numpy_iterator())
 
 
-def _empty(feature: Any) -> Any:
+def _create_empty(feature: Any) -> Any:
     """Returns an empty column of a feature."""
     if isinstance(feature, Features):
-        return {name: _empty(child) for name, child in feature.items()}
+        return {name: _create_empty(child) for name, child in feature.items()}
     if isinstance(feature, Tensor | Image):
         return np.zeros((0, *(size or 0 for size in feature.shape)), feature.dtype)
     return []
@@ -332,7 +332,7 @@ def _first_row(columns: Any) -> Any:
     return columns[0]
 
 
-def _num_rows(leaf: Any) -> int | None:
+def _count_rows(leaf: Any) -> int | None:
     if isinstance(leaf, tf.RaggedTensor):
         return int(leaf.nrows())
     if isinstance(leaf, str | bytes) or not hasattr(leaf, "__len__"):
@@ -343,11 +343,11 @@ def _num_rows(leaf: Any) -> int | None:
         return None
 
 
-def _dtype_name(dtype: np.dtype) -> str:
+def _name_dtype(dtype: np.dtype) -> str:
     return "string" if dtype.kind == "O" else dtype.name
 
 
 def _describe(value: Any) -> str:
     if isinstance(value, np.ndarray | np.generic):
-        return f"{_dtype_name(value.dtype)} of shape {value.shape}"
+        return f"{_name_dtype(value.dtype)} of shape {value.shape}"
     return f"{type(value).__name__} {value!r:.100}"

@@ -97,10 +97,10 @@ def extract_feature_from_data(
             "all elements have one type (convert_tuple_to_list=True)."
         )
     if isinstance(data, list | tuple):
-        return tfds.features.Sequence(_feature_of_all(data, path, extract))
-    shape, dtype = _shape_and_dtype(data, path)
+        return tfds.features.Sequence(_join_features(data, path, extract))
+    shape, dtype = _read_shape_and_dtype(data, path)
     if use_images and not isinstance(data, str):
-        encoding = _image_encoding(shape, dtype, path, image_encoding)
+        encoding = _choose_image_encoding(shape, dtype, path, image_encoding)
         if encoding is not None:
             return tfds.features.Image(
                 shape=shape or None, dtype=None if not shape else dtype, encoding_format=encoding
@@ -111,7 +111,7 @@ def extract_feature_from_data(
         if dtype.name not in _RAW_ONLY:
             return dtype
         shape = ()
-    encoding = _tensor_encoding(shape, dtype, path, tensor_encoding)
+    encoding = _choose_tensor_encoding(shape, dtype, path, tensor_encoding)
     return tfds.features.Tensor(shape=shape, dtype=dtype, encoding=encoding)
 
 
@@ -207,7 +207,7 @@ def _step_spec(steps: Any) -> Mapping[str, Any]:
     return steps
 
 
-def _feature_of_all(data: Any, path: str, extract: Any) -> Any:
+def _join_features(data: Any, path: str, extract: Any) -> Any:
     if not data:
         raise ValueError(
             f"{_label(path)} is an empty {type(data).__name__}, so the type of its elements is "
@@ -225,7 +225,7 @@ def _feature_of_all(data: Any, path: str, extract: Any) -> Any:
     return features[0]
 
 
-def _shape_and_dtype(data: Any, path: str) -> tuple[tuple[int | None, ...], tf.DType]:
+def _read_shape_and_dtype(data: Any, path: str) -> tuple[tuple[int | None, ...], tf.DType]:
     if data is None:
         raise ValueError(
             f"{_label(path)} is None, which TFDS does not support; omit the field, or give it a "
@@ -253,7 +253,7 @@ def _shape_and_dtype(data: Any, path: str) -> tuple[tuple[int | None, ...], tf.D
     return tuple(shape.as_list()), dtype
 
 
-def _image_encoding(
+def _choose_image_encoding(
     shape: tuple[int | None, ...], dtype: tf.DType, path: str, image_encoding: str | None
 ) -> str | None:
     """Returns the encoding of an image; None for any other field."""
@@ -280,7 +280,7 @@ def _is_image_name(name: str) -> bool:
     return any(word in name.lower() for word in _IMAGE_NAMES)
 
 
-def _tensor_encoding(
+def _choose_tensor_encoding(
     shape: tuple[int | None, ...], dtype: tf.DType, path: str, encoding: tfds.features.Encoding
 ) -> tfds.features.Encoding:
     encoding = tfds.features.Encoding(encoding)

@@ -54,7 +54,7 @@ def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> An
             return feature
         return tfds.features.FeaturesDict(children, doc=feature.doc)
     if type(feature) in (tfds.features.Tensor, tfds.features.Scalar):
-        return _stored_tensor(feature, path, storage)
+        return _create_tensor(feature, path, storage)
     if type(feature) is tfds.features.Sequence:
         inner = lossless(feature.feature, path, dataclasses.replace(storage, layout=None))
         if inner is feature.feature:
@@ -69,9 +69,9 @@ def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> An
     )
 
 
-def _stored_tensor(feature: Any, path: str, storage: TensorStorage) -> Any:
+def _create_tensor(feature: Any, path: str, storage: TensorStorage) -> Any:
     info = feature.get_tensor_info()
-    old_dtype, encoding = np.dtype(info.np_dtype), _encoding(feature)
+    old_dtype, encoding = np.dtype(info.np_dtype), _get_encoding(feature)
     dtype, name = storage.of_tensor(tuple(info.shape), old_dtype, encoding.value or "none", path)
     new_encoding = tfds.features.Encoding(name)
     if (new_encoding, dtype) == (encoding, old_dtype):
@@ -115,7 +115,7 @@ def lossless_config(
     }
     step_features = {**dict(steps.items()), **metadata}
     step_features.pop("episode_metadata_info", None)
-    rounded = list(_rounded_by_tfds(tfds.features.FeaturesDict(step_features)))
+    rounded = list(_find_rounded(tfds.features.FeaturesDict(step_features)))
     if rounded and storage.float64 is None:
         warnings.warn(
             f"{argument}: TFDS would round the float64 of {', '.join(rounded)} to float32. It is "
@@ -160,20 +160,20 @@ def _path_of(keys: tuple[Any, ...]) -> str:
     return "/".join(map(str, keys))
 
 
-def _rounded_by_tfds(feature: Any, path: str = "") -> Iterator[str]:
+def _find_rounded(feature: Any, path: str = "") -> Iterator[str]:
     """Yields the paths of float64 that TFDS would store as float32."""
     if isinstance(feature, tfds.features.FeaturesDict):
         for name, child in feature.items():
-            yield from _rounded_by_tfds(child, join_path(path, name))
+            yield from _find_rounded(child, join_path(path, name))
     elif type(feature) is tfds.features.Sequence:
-        yield from _rounded_by_tfds(feature.feature, path)
+        yield from _find_rounded(feature.feature, path)
     elif type(feature) in (tfds.features.Tensor, tfds.features.Scalar):
-        is_plain = _encoding(feature) == tfds.features.Encoding.NONE
+        is_plain = _get_encoding(feature) == tfds.features.Encoding.NONE
         if is_plain and np.dtype(feature.np_dtype) == np.float64:
             yield path
 
 
-def _encoding(feature: Any) -> Any:
+def _get_encoding(feature: Any) -> Any:
     return tfds.features.Encoding(feature.to_json_content().encoding)
 
 

@@ -62,9 +62,11 @@ def recover(info: tfds.core.DatasetInfo) -> None:
         filetype_suffix=proto.file_format or info.file_format.file_suffix,
     )
     splits = tfds.core.splits.SplitDict.from_proto(proto.splits, template)
-    if _lengths(splits) != _lengths(info.splits):  # Callers keep references to the split objects.
+    if _read_lengths(splits) != _read_lengths(
+        info.splits
+    ):  # Callers keep references to the split objects.
         info.set_splits(splits)
 
 
-def _lengths(splits: tfds.core.splits.SplitDict) -> dict[str, list[int]]:
+def _read_lengths(splits: tfds.core.splits.SplitDict) -> dict[str, list[int]]:
     return {split.name: split.shard_lengths for split in splits.values()}

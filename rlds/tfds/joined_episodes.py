@@ -50,7 +50,7 @@ class JoinedEpisodes:
 
     def __init__(self, features: tfds.features.FeaturesDict, decode: Collection[str]) -> None:
         self._features = _join_features(features)
-        self._decoders = loading._decoders(
+        self._decoders = loading._find_decoders(
             _elements(self._features),
             {f"{rlds_types.STEPS}/{field}" for field in decode}
             | {
@@ -167,17 +167,17 @@ def _join_features(features: tfds.features.FeaturesDict) -> tfds.features.Featur
     return tfds.features.FeaturesDict(
         {
             name: tfds.features.Sequence(
-                feature.feature if name == rlds_types.STEPS else _row_features(feature)
+                feature.feature if name == rlds_types.STEPS else _list_row_features(feature)
             )
             for name, feature in features.items()
         }
     )
 
 
-def _row_features(feature: Any) -> Any:
+def _list_row_features(feature: Any) -> Any:
     """Returns the features of a single row."""
     if type(feature) is tfds.features.FeaturesDict:
-        return {name: _row_features(child) for name, child in feature.items()}
+        return {name: _list_row_features(child) for name, child in feature.items()}
     if not _has_rows(feature):
         return feature
     if loading._is_raw(feature):

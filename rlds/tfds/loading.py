@@ -67,7 +67,7 @@ def load(
     """
     if layout not in _LAYOUTS:
         raise ValueError(f"load: layout must be one of {_LAYOUTS}, got {layout!r}")
-    builder = _builder(path_or_builder)
+    builder = _open_builder(path_or_builder)
     features = builder.info.features
     is_dict = isinstance(features, tfds.features.FeaturesDict)
     steps = features[rlds_types.STEPS] if is_dict and rlds_types.STEPS in features else None
@@ -83,8 +83,8 @@ def load(
     )
     step_features = _select(steps.feature, fields, "fields", rlds_types.STEP_FLAGS)
     episode_features = _select(episode_features, episode_fields, "episode_fields", _EPISODE_FLAGS)
-    decoders = _decoders(episode_features, _names(episode_features, True))
-    if step_decoders := _decoders(step_features, _names(step_features, decode)):
+    decoders = _find_decoders(episode_features, _list_names(episode_features, True))
+    if step_decoders := _find_decoders(step_features, _list_names(step_features, decode)):
         decoders[rlds_types.STEPS] = step_decoders
     container = tfds.features.Sequence if layout == "batched" else tfds.features.Dataset
     selected = tfds.features.FeaturesDict(
@@ -200,7 +200,7 @@ class _RawDecoder(_RowDecoder):
         return tf.bitcast(values, tf.uint64) if dtype == tf.uint64 else values
 
 
-def _builder(path_or_builder: Any) -> tfds.core.DatasetBuilder:
+def _open_builder(path_or_builder: Any) -> tfds.core.DatasetBuilder:
     if isinstance(path_or_builder, tfds.core.DatasetBuilder):
         return path_or_builder
     path = stores.as_path(path_or_builder)
@@ -227,7 +227,7 @@ def leaves_of_features(features: Any, path: str = "") -> Iterator[tuple[str, Any
             yield child_path, feature
 
 
-def _names(features: Any, decode: bool | Collection[str]) -> set[str]:
+def _list_names(features: Any, decode: bool | Collection[str]) -> set[str]:
     """Returns the paths of the leaves to decode."""
     leaves = dict(leaves_of_features(features))
     if isinstance(decode, bool):
@@ -267,14 +267,14 @@ def _keep(features: Any, leaves: set[str], path: str = "") -> Any:
     return tfds.features.FeaturesDict(selected)
 
 
-def _decoders(features: Any, decoded: set[str], path: str = "") -> dict[str, Any]:
+def _find_decoders(features: Any, decoded: set[str], path: str = "") -> dict[str, Any]:
     """Returns decoders for features that TFDS decodes incorrectly or slowly."""
     decoders: dict[str, Any] = {}
     for name, feature in features.items():
         child_path = f"{path}/{name}" if path else name
         decoder: Any = None
         if type(feature) is tfds.features.FeaturesDict:
-            decoder = _decoders(feature, decoded, child_path)
+            decoder = _find_decoders(feature, decoded, child_path)
         elif child_path not in decoded:
             decoder = _StoredDecoder()
         elif _is_raw(feature):

@@ -96,18 +96,18 @@ def mean_and_std(
 
     moments = _layouts.map_elements(
         _layouts.batches_of_steps(episodes_dataset, max(1, size), caller),
-        lambda batch: _moments(*function.apply(batch)),
+        lambda batch: _compute_moments(*function.apply(batch)),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     total = moments.reduce(
         shape_ops.zeros_from_spec(moments.element_spec), _layouts.in_graph(_merge)
     )
-    mean = tree.map_structure(_mean, total.count, total.mean)
-    std = tree.map_structure(_std, total.count, total.squares)
+    mean = tree.map_structure(_compute_mean, total.count, total.mean)
+    std = tree.map_structure(_compute_std, total.count, total.squares)
     if not tf.executing_eagerly():
         return mean, std
     _warn_of_undefined(tree.map_structure(np.asarray, total))
-    return tree.map_structure(_result, mean), tree.map_structure(_result, std)
+    return tree.map_structure(_create_result, mean), tree.map_structure(_create_result, std)
 
 
 class ResultArray(np.ndarray[Any, np.dtype[np.float64]]):
@@ -126,7 +126,7 @@ class ResultArray(np.ndarray[Any, np.dtype[np.float64]]):
         return round(self.numpy(), ndigits)
 
 
-def _result(values: tf.Tensor) -> ResultArray:
+def _create_result(values: tf.Tensor) -> ResultArray:
     return np.asarray(values).view(ResultArray)
 
 
@@ -187,7 +187,7 @@ class _Moments(NamedTuple):
     squares: Any  # sum of the squared distances from the mean
 
 
-def _moments(data: Any, mask: Any) -> _Moments:
+def _compute_moments(data: Any, mask: Any) -> _Moments:
     """Returns the moments over a batch."""
     values = tree.map_structure(lambda field: tf.cast(field, tf.float64), data)
     valid = tree.map_structure(_broadcast_mask, spread_mask(mask, data), values)
@@ -231,11 +231,11 @@ def _merge(one: _Moments, other: _Moments) -> _Moments:
 _NAN: Final = np.float64("nan")
 
 
-def _mean(count: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
+def _compute_mean(count: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
     return tf.where(count > 0, mean, _NAN)
 
 
-def _std(count: tf.Tensor, squares: tf.Tensor) -> tf.Tensor:
+def _compute_std(count: tf.Tensor, squares: tf.Tensor) -> tf.Tensor:
     return tf.where(count > 1, tf.sqrt(squares / tf.maximum(count - 1, 1)), _NAN)
 
 

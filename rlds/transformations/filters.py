@@ -242,8 +242,8 @@ def subsample(
                 _layouts.num_steps(strided)[tf.newaxis], stateless_seed, dtype=tf.float64
             )
         )
-        kept = tf.sort(order[:limit])
-        return tf.nest.map_structure(lambda leaf: tf.gather(leaf, kept), strided)
+        kept_indices = tf.sort(order[:limit])
+        return tf.nest.map_structure(lambda leaf: tf.gather(leaf, kept_indices), strided)
 
     def transform_steps(steps: _layouts.Steps, index: Any) -> _layouts.Steps:
         if _layouts.is_nested(steps) and seed is None:

@@ -106,13 +106,13 @@ def batch(
     size = get_batch_size(dataset, operator.index(size))
     window = _Window(size=size, shift=operator.index(shift or size), stride=operator.index(stride))
     if not _layouts.is_nested(dataset):
-        return _windows_of_batch(_layouts.as_batch(dataset, "batch"), window, drop_remainder)
+        return _cut_batch(_layouts.as_batch(dataset, "batch"), window, drop_remainder)
     if window.shift == size and window.stride == 1:
         return _layouts.batch_elements(dataset, size, drop_remainder)
     if _layouts.is_static(dataset.element_spec):
-        windows = _windows_from_chunks(dataset, window, drop_remainder)
+        windows = _cut_chunks(dataset, window, drop_remainder)
     else:
-        windows = _windows_one_by_one(dataset, window, drop_remainder)
+        windows = _cut_one_by_one(dataset, window, drop_remainder)
     return _layouts.with_cardinality(windows, window.cardinality(dataset, drop_remainder))
 
 
@@ -168,7 +168,7 @@ class _Window:
         return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), elements)
 
 
-def _windows_of_batch(steps: Any, window: _Window, drop_remainder: bool) -> Any:
+def _cut_batch(steps: Any, window: _Window, drop_remainder: bool) -> Any:
     """Returns the full windows of batched steps, gathered at once."""
     num_steps = _layouts.num_steps(steps)
     count = window.count(num_steps, drop_remainder=True)
@@ -189,9 +189,7 @@ def _windows_of_batch(steps: Any, window: _Window, drop_remainder: bool) -> Any:
         return window.gather(steps, 0, window.distance(tf.identity(count)))
 
 
-def _windows_from_chunks(
-    dataset: tf.data.Dataset, window: _Window, drop_remainder: bool
-) -> tf.data.Dataset:
+def _cut_chunks(dataset: tf.data.Dataset, window: _Window, drop_remainder: bool) -> tf.data.Dataset:
     """Reads elements in chunks and gathers all windows of a chunk at once.
 
     The elements that later windows need are carried over from chunk to chunk.
@@ -252,7 +250,7 @@ def _windows_from_chunks(
     )
 
 
-def _windows_one_by_one(
+def _cut_one_by_one(
     dataset: tf.data.Dataset, window: _Window, drop_remainder: bool
 ) -> tf.data.Dataset:
     """Builds windows one by one, which is slow, but supports any elements.

@@ -81,11 +81,11 @@ def relabel_goals(
     def relabel(steps: Any, index: Any) -> Any:
         num_steps = _layouts.num_steps(steps)
         step_indices = tf.range(num_steps)
-        farthest = num_steps - 1 - step_indices
+        max_distances = num_steps - 1 - step_indices
         if max_distance is not None:
-            farthest = tf.minimum(farthest, max_distance)
+            max_distances = tf.minimum(max_distances, max_distance)
         stateless_seed = tf.stack([tf.cast(seed, tf.int64), tf.cast(index, tf.int64)])
-        distance = _distances(farthest, strategy, gamma, stateless_seed)
+        distance = _draw_distances(max_distances, strategy, gamma, stateless_seed)
         observation = steps[rlds_types.OBSERVATION]
         candidates = observation if get_goal is None else get_goal(observation)
         result = dict(steps)
@@ -106,16 +106,19 @@ def relabel_goals(
     return _episodes.over_steps_by_index(data, transform_steps)
 
 
-def _distances(farthest: tf.Tensor, strategy: str, gamma: float, seed: tf.Tensor) -> tf.Tensor:
+def _draw_distances(
+    max_distances: tf.Tensor, strategy: str, gamma: float, seed: tf.Tensor
+) -> tf.Tensor:
     """Draws a distance from 1 to the maximum for each step; 0 if the maximum is 0."""
     if strategy == "last":
-        return farthest
-    uniform = tf.random.stateless_uniform(tf.shape(farthest), seed, dtype=tf.float64)
-    limit = tf.cast(farthest, tf.float64)
+        return max_distances
+    uniform = tf.random.stateless_uniform(tf.shape(max_distances), seed, dtype=tf.float64)
+    limits = tf.cast(max_distances, tf.float64)
     if strategy == "uniform":
-        distance = uniform * limit
+        distance = uniform * limits
     else:
         # The inverse of the distribution function (1 - gamma^d) / (1 - gamma^limit).
-        distance = tf.math.log1p(uniform * tf.math.expm1(limit * math.log(gamma))) / math.log(gamma)
+        log_gamma = math.log(gamma)
+        distance = tf.math.log1p(uniform * tf.math.expm1(limits * log_gamma)) / log_gamma
     # Rounding may exceed the limit, the last step.
-    return tf.minimum(1 + tf.cast(tf.floor(distance), tf.int64), farthest)
+    return tf.minimum(1 + tf.cast(tf.floor(distance), tf.int64), max_distances)

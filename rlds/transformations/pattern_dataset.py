@@ -358,7 +358,7 @@ class Patterns:
 
     def _pack(self, leaves: Sequence[tf.Tensor]) -> Any:
         """Returns the structure of an output, with tuples for lists, which tf.data cannot hold."""
-        return _without_lists(tree.unflatten_as(self._signature, leaves))
+        return _convert_lists(tree.unflatten_as(self._signature, leaves))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -468,21 +468,21 @@ class _Rule:
         Returns:
           Two masks that exclude each other, and `last_applied` after the chunk.
         """
-        ready = steps.available[:-1] >= self._reach - 1
+        is_ready = steps.available[:-1] >= self._reach - 1
         for condition in self._conditions["step_index"]:
-            ready &= _holds(condition, steps.index[:-1])
+            is_ready &= _holds(condition, steps.index[:-1])
         for condition in self._conditions["data"]:
             values = steps.values[self._sources.index(condition.flat_source_index)]
-            ready &= _holds(condition, tf.reshape(values, tf.shape(steps.is_last)))
-        at_step = ready & self._is_for(is_end_episode=False)
-        at_end = ready & steps.is_last & self._is_for(is_end_episode=True) & ~at_step
+            is_ready &= _holds(condition, tf.reshape(values, tf.shape(steps.is_last)))
+        at_step = is_ready & self._is_for(is_end_episode=False)
+        at_end = is_ready & steps.is_last & self._is_for(is_end_episode=True) & ~at_step
 
         spacing = self._conditions["steps_since_applied"]
         if spacing:
             applied = _choose_spaced(at_step | at_end, last_applied, spacing)
             at_step &= applied
             at_end &= applied
-            last_applied = _since_last(applied, last_applied)
+            last_applied = _count_since_last(applied, last_applied)
         return at_step, at_end, last_applied
 
     def _is_for(self, is_end_episode: bool) -> bool:
@@ -550,42 +550,42 @@ def _count_from_end(is_last: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
     return tf.ragged.range(starts, starts + lengths).values
 
 
-def _since_last(applied: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-    """Returns the number of steps after the last marked step; `before` counts earlier steps."""
-    num_steps = tf.shape(applied, out_type=tf.int64)[0]
-    last = tf.reduce_max(tf.where(applied, tf.range(num_steps), -1 - before))
+def _count_since_last(is_applied: tf.Tensor, num_before: tf.Tensor) -> tf.Tensor:
+    """Returns the number of steps after the last marked step; `num_before` counts earlier steps."""
+    num_steps = tf.shape(is_applied, out_type=tf.int64)[0]
+    last = tf.reduce_max(tf.where(is_applied, tf.range(num_steps), -1 - num_before))
     return num_steps - 1 - last
 
 
 def _choose_spaced(
-    possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Condition]
+    is_possible: tf.Tensor, num_before: tf.Tensor, conditions: Sequence[Condition]
 ) -> tf.Tensor:
     """Chooses steps in their order, by conditions on the distances of chosen steps.
 
     Args:
-      possible: a mask of the steps to choose from.
-      before: the number of steps between the previous choice and these steps.
+      is_possible: a mask of the steps to choose from.
+      num_before: the number of steps between the previous choice and these steps.
       conditions: conditions on the number of steps since the last choice.
 
     Returns:
       A mask of the chosen steps.
     """
-    num_steps = tf.shape(possible)[0]
-    padded = tf.pad(possible, [[0, -num_steps % _BLOCK_SIZE]])
+    num_steps = tf.shape(is_possible)[0]
+    padded = tf.pad(is_possible, [[0, -num_steps % _BLOCK_SIZE]])
     blocks = tf.reshape(padded, [-1, _BLOCK_SIZE])
 
     def choose(state: Any, block: tf.Tensor) -> Any:
-        before, _ = state
-        chosen = _choose_in_block(block, before, conditions)
-        return _since_last(chosen, before), chosen
+        num_before, _ = state
+        is_chosen = _choose_in_block(block, num_before, conditions)
+        return _count_since_last(is_chosen, num_before), is_chosen
 
-    begin = (before, tf.zeros([_BLOCK_SIZE], tf.bool))
-    _, chosen = tf.scan(choose, blocks, begin)
-    return tf.reshape(chosen, [-1])[:num_steps]
+    initial_state = (num_before, tf.zeros([_BLOCK_SIZE], tf.bool))
+    _, is_chosen = tf.scan(choose, blocks, initial_state)
+    return tf.reshape(is_chosen, [-1])[:num_steps]
 
 
 def _choose_in_block(
-    possible: tf.Tensor, before: tf.Tensor, conditions: Sequence[Condition]
+    is_possible: tf.Tensor, num_before: tf.Tensor, conditions: Sequence[Condition]
 ) -> tf.Tensor:
     """Like `_choose_spaced`, for one block.
 
@@ -594,35 +594,37 @@ def _choose_in_block(
     jumps, and the node after n jumps from each node, determine both for 2n jumps.
     """
     after_block = _BLOCK_SIZE + 1
-    step = tf.range(1, after_block, dtype=tf.int64)
-    node = tf.range(after_block, dtype=tf.int64)[:, tf.newaxis]
-    since = step - node + tf.where(node == 0, before, 0)
-    is_next = possible & (step > node)
+    steps = tf.range(1, after_block, dtype=tf.int64)
+    nodes = tf.range(after_block, dtype=tf.int64)[:, tf.newaxis]
+    num_steps = steps - nodes + tf.where(nodes == 0, num_before, 0)
+    is_next = is_possible & (steps > nodes)
     for condition in conditions:
-        is_next &= _holds(condition, since)
-    jump = tf.reduce_min(tf.where(is_next, step, after_block), axis=1)
-    jump = tf.concat([jump, [after_block]], 0)
-    reached = tf.equal(tf.range(after_block + 1), 0)
+        is_next &= _holds(condition, num_steps)
+    jumps = tf.reduce_min(tf.where(is_next, steps, after_block), axis=1)
+    jumps = tf.concat([jumps, [after_block]], 0)
+    is_reached = tf.equal(tf.range(after_block + 1), 0)
     for _ in range(_BLOCK_SIZE.bit_length()):
-        ahead = tf.math.unsorted_segment_max(tf.cast(reached, tf.int32), jump, after_block + 1)
-        reached |= ahead > 0
-        jump = tf.gather(jump, jump)
-    return reached[1:after_block]
+        num_paths = tf.math.unsorted_segment_max(
+            tf.cast(is_reached, tf.int32), jumps, after_block + 1
+        )
+        is_reached |= num_paths > 0
+        jumps = tf.gather(jumps, jumps)
+    return is_reached[1:after_block]
 
 
 def _scan(
-    dataset: tf.data.Dataset, begin: Any, function: Callable[[Any, Any], tuple[Any, Any]]
+    dataset: tf.data.Dataset, initial_state: Any, function: Callable[[Any, Any], tuple[Any, Any]]
 ) -> tf.data.Dataset:
-    return dataset.scan(begin, _layouts.in_graph(function))
+    return dataset.scan(initial_state, _layouts.in_graph(function))
 
 
-def _without_lists(structure: Any) -> Any:
+def _convert_lists(structure: Any) -> Any:
     """Converts lists to tuples."""
     if isinstance(structure, Mapping):
-        return {key: _without_lists(value) for key, value in structure.items()}
+        return {key: _convert_lists(value) for key, value in structure.items()}
     if isinstance(structure, list):
-        return tuple(map(_without_lists, structure))
+        return tuple(map(_convert_lists, structure))
     if isinstance(structure, tuple):
-        members = map(_without_lists, structure)
+        members = map(_convert_lists, structure)
         return type(structure)(*members) if hasattr(structure, "_fields") else tuple(members)
     return structure

@@ -47,7 +47,7 @@ def install_reverb_alias(*, replace: bool = False) -> contextlib.ExitStack:
             "install_reverb_alias: reverb is installed. Its patterns work here unchanged. To use "
             "the patterns of this package instead, pass replace=True."
         )
-    before = _loaded_modules()
+    before = _list_loaded_modules()
     undo.callback(_restore, before)
     _restore(
         {
@@ -75,7 +75,7 @@ class _Alias(types.ModuleType):
         )
 
 
-def _loaded_modules() -> dict[str, types.ModuleType]:
+def _list_loaded_modules() -> dict[str, types.ModuleType]:
     return {
         name: module
         for name, module in sys.modules.items()
@@ -85,6 +85,6 @@ def _loaded_modules() -> dict[str, types.ModuleType]:
 
 def _restore(modules: dict[str, types.ModuleType]) -> None:
     """Replaces all loaded modules of reverb."""
-    for name in _loaded_modules():
+    for name in _list_loaded_modules():
         del sys.modules[name]
     sys.modules.update(modules)

@@ -88,7 +88,7 @@ def compute_statistics(
     if optimization_batch_size == flexible_batch.BATCH_AUTO_TUNE:
         # The cost per batch is larger in NumPy than in TensorFlow.
         size *= 4
-    select = _selection(fields, step_spec, size)
+    select = _select_fields(fields, step_spec, size)
 
     @_layouts.in_graph
     def prepare(batch: Any) -> Any:
@@ -101,14 +101,14 @@ def compute_statistics(
         batches = _layouts.batches_of_steps(marked, max(1, size), _CALLER)
         batches = batches.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
     else:
-        # Without copying the other fields into batches.
+        # Other fields are not copied into batches.
         prepared = marked.map(
             _layouts.in_graph(lambda episode: prepare(episode[rlds_types.STEPS])),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
         batches = prepared.rebatch(max(1, size))
     batches = batches.prefetch(2)
-    shapes = _shapes(batches.element_spec[0])
+    shapes = _read_shapes(batches.element_spec[0])
     statistics_pass = StatisticsPass(shapes, quantiles=quantiles, ddof=ddof, masks=masks)
     for data, valid, is_first, is_last in batches.as_numpy_iterator():
         is_unmarked = is_last & (not are_marked)
@@ -134,7 +134,7 @@ def _clear_is_last(episodes: tf.data.Dataset, *, in_all: bool) -> tf.data.Datase
     return _episodes.over_steps(episodes, clear)
 
 
-def _selection(fields: Any, spec: Any, size: int) -> Callable[[Any], tuple[Any, Any]]:
+def _select_fields(fields: Any, spec: Any, size: int) -> Callable[[Any], tuple[Any, Any]]:
     """Returns a function of a batch that returns its values and validity masks, by path.
 
     Values without a mask are valid.
@@ -169,7 +169,7 @@ def type_of(leaf: Any) -> FieldType:
     return FieldType(is_numeric, is_image, str(leaf))
 
 
-def _shapes(spec: Mapping[str, tf.TensorSpec]) -> dict[str, tuple[int, ...]]:
+def _read_shapes(spec: Mapping[str, tf.TensorSpec]) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the fields, from the spec of batches."""
     shapes = {name: leaf.shape[1:] for name, leaf in spec.items()}
     for name, shape in shapes.items():

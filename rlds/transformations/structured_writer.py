@@ -403,7 +403,7 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
         raise ValueError(f"All configs must have the same table, got: {', '.join(tables)}.")
     names = [name for name, _ in _layouts.named_leaves(configs[0].pattern_structure)]
     flat = [
-        _common_spec(name, [_spec_of_node(config.flat[i], step_spec) for config in configs])
+        _merge_specs(name, [_find_spec(config.flat[i], step_spec) for config in configs])
         for i, name in enumerate(names)
     ]
     return tree.unflatten_as(configs[0].pattern_structure, flat)
@@ -429,14 +429,14 @@ def source_spec(source: PatternNode | Condition, step_spec: Any) -> tf.TensorSpe
     return spec
 
 
-def _spec_of_node(node: PatternNode, step_spec: Any) -> tf.TensorSpec:
+def _find_spec(node: PatternNode, step_spec: Any) -> tf.TensorSpec:
     spec = source_spec(node, step_spec)
     if not node.is_window:
         return spec
     return tf.TensorSpec(tf.TensorShape([len(node.positions)]).concatenate(spec.shape), spec.dtype)
 
 
-def _common_spec(name: str, specs: Sequence[tf.TensorSpec]) -> tf.TensorSpec:
+def _merge_specs(name: str, specs: Sequence[tf.TensorSpec]) -> tf.TensorSpec:
     """Returns the common spec of the outputs of all configs at one leaf."""
     dtypes = [spec.dtype for spec in specs]
     if len(set(dtypes)) > 1:

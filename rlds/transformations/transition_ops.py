@@ -145,7 +145,7 @@ def _transform_section(
     result = {name: field for name, field in steps.items() if name not in replaced}
     result = tf.nest.map_structure(take_current, result)
 
-    rewards, discounts = _padded_columns(steps, n, gamma)
+    rewards, discounts = _pad_columns(steps, n, gamma)
     totals = {path: column[start:stop] for path, column in rewards.items()}
     products = {path: column[start:stop] for path, column in discounts.items()}
     for ahead in range(1, n):
@@ -171,7 +171,7 @@ def _transform_section(
     return result
 
 
-def _padded_columns(
+def _pad_columns(
     steps: Any, n: int, gamma: float
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """Returns rewards and discounts in float64 by path, padded after the last transition.

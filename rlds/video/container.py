@@ -210,8 +210,8 @@ class VideoFile:
         output = io.BytesIO()
         with _new_file(output, self) as mux:
             mux(span, -int(packets.pts[span.rows].min()), _MIN_TIME)
-        before = packets.pts[span.rows] < packets.pts[span.first]
-        return Clip(output.getvalue(), int(before.sum()), end - begin)
+        is_before = packets.pts[span.rows] < packets.pts[span.first]
+        return Clip(output.getvalue(), int(is_before.sum()), end - begin)
 
     def span(self, begin: int, end: int) -> Span:
         """Returns the packets of the frames from `begin` to before `end`.
@@ -402,7 +402,7 @@ class VideoWriter:
             self._file = self._stack.enter_context(open(path, "wb"))  # noqa: SIM115
         self._first_info: VideoInfo | None = None
         self._mux: _Mux | None = None
-        self._end_time, self._last_dts = 0, _MIN_TIME  # In units of the time base.
+        self._end_time, self._last_dts = 0, _MIN_TIME  # Times in units of the time base.
         self._pending: Span | None = None  # Unwritten packets from the start of a file.
 
     def __enter__(self) -> VideoWriter:

@@ -54,8 +54,8 @@ class ClipIndex(NamedTuple):
         keys = np.flatnonzero(packets.is_key)
         # The last keyframe that is displayed before each frame.
         rows = np.searchsorted(packets.pts[keys], times, side="right") - 1
-        first = np.where(rows < 0, len(packets), keys[rows]) if len(keys) else rows
-        return cls(info, packets, first)
+        first_packets = np.where(rows < 0, len(packets), keys[rows]) if len(keys) else rows
+        return cls(info, packets, first_packets)
 
     @property
     def nbytes(self) -> int:
@@ -91,7 +91,7 @@ class ClipReader:
         self._decoder: Any = None
         # The next packet to feed, the index of the next decoded frame, the decoded frames, and
         # True if the decoder is drained and has to restart.
-        self._packet, self._next = 0, len(self._times)
+        self._next_packet, self._next_frame = 0, len(self._times)
         self._decoded_frames: collections.deque[Any] = collections.deque()
         self._is_drained = True
 
@@ -160,30 +160,33 @@ class ClipReader:
 
     def _decode(self, indices: Sequence[int]) -> Iterator[Any]:
         """Yields decoded frames by index."""
-        frames, keys = self.index.packets.frames, self.index.keys
+        frames, key_packets = self.index.packets.frames, self.index.keys
         # Only sequential reads let the decoder run ahead.
-        is_in_order = indices[0] in (0, self._next)
+        is_in_order = indices[0] in (0, self._next_frame)
         for position, frame in enumerate(indices):
-            key = keys[frame]
-            if self._is_drained or not (key < self._packet and self._next <= frame):
-                self._seek(key, frame)
-            following = indices[position + 1 :][:1]
+            key_packet = key_packets[frame]
+            if self._is_drained or not (
+                key_packet < self._next_packet and self._next_frame <= frame
+            ):
+                self._seek(key_packet, frame)
+            next_indices = indices[position + 1 :][:1]
             is_continued = is_in_order or any(
-                after == frame + 1 or keys[after] <= frames[frame] for after in following
+                next_index == frame + 1 or key_packets[next_index] <= frames[frame]
+                for next_index in next_indices
             )
             yield self._decode_until(frame, is_continued)
 
     def _decode_until(self, index: int, is_continued: bool) -> Any:
         """Decodes up to a frame; drains the decoder if no later frame is requested."""
-        last = self.index.packets.frames[index]
-        while self._next <= index:
+        frame_packet = self.index.packets.frames[index]
+        while self._next_frame <= index:
             while not self._decoded_frames:
-                self._feed(index, drain=not is_continued and self._packet > last)
+                self._feed(index, drain=not is_continued and self._next_packet > frame_packet)
             frame = self._decoded_frames.popleft()
             frame_index = int(np.searchsorted(self._times, frame.pts))
-            if frame_index < self._next:  # Displayed before the keyframe.
+            if frame_index < self._next_frame:  # Displayed before the keyframe.
                 continue
-            self._next = frame_index + 1
+            self._next_frame = frame_index + 1
             is_intact = (frame.height, frame.width) == self.info.shape[:2] and not frame.is_corrupt
             if frame_index == index and is_intact:
                 return frame
@@ -195,15 +198,15 @@ class ClipReader:
         """Feeds a packet to the decoder, and takes its decoded frames."""
         packets = self.index.packets
         data = None
-        if not drain and self._packet < len(packets):
-            data = self._read_packet(self._packet)
+        if not drain and self._next_packet < len(packets):
+            data = self._read_packet(self._next_packet)
             if self.info.decoder in _SKIPPING_DECODERS:
-                is_before = packets.pts[self._packet] < self._times[frame]
+                is_before = packets.pts[self._next_packet] < self._times[frame]
                 self._decoder.skip_frame = "NONREF" if is_before else "DEFAULT"
         elif self._is_drained:
             raise SourceError("the frame cannot be decoded", file=self._name, row=frame)
         self._is_drained = data is None
-        self._packet += 1
+        self._next_packet += 1
         self._decoded_frames.extend(self._decoder.decode(data))
 
     def _read_packet(self, index: int) -> Any:
@@ -232,8 +235,8 @@ class ClipReader:
         else:
             self._decoder.flush_buffers()
         self._decoded_frames.clear()
-        self._packet, self._is_drained = key, False
-        self._next = int(np.searchsorted(self._times, self.index.packets.pts[key]))
+        self._next_packet, self._is_drained = key, False
+        self._next_frame = int(np.searchsorted(self._times, self.index.packets.pts[key]))
 
 
 def _convert(frame: Any, image: np.ndarray, dtype: np.dtype, values: np.ndarray | None) -> None:

@@ -112,7 +112,7 @@ class BackgroundWriter:
         self._is_closed = False
         self._is_waiting = False
         self._is_dirty = False
-        self._error: BaseException | None = None  # Of `push`.
+        self._error: BaseException | None = None  # The error of a failed `push`.
         self._failure: WritingError | None = None
 
         # Python would wait for a non-daemon thread before it closes recorders at exit.

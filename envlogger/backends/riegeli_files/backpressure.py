@@ -53,11 +53,11 @@ class Backpressure:
         self._clock = clock
         self._flush_period = math.inf if flush_interval is None else flush_interval / 2
         self._idle_budget_s = -_MAX_IDLE_S
-        self._batch_start = self._batch_end = clock()  # Of the last batch.
+        self._batch_start = self._batch_end = clock()  # Times of the last batch.
         self._next_flush = self._batch_end + self._flush_period
-        self._flush_start: float | None = None  # Of the flush that ends this batch.
-        self._seconds, self._num_jobs = 0.0, 0  # Since the last flush.
-        self._seconds_per_job = 1e-9  # Before the last flush, and during it.
+        self._flush_start: float | None = None  # Start of the flush that ends this batch.
+        self._seconds, self._num_jobs = 0.0, 0  # Totals since the last flush.
+        self._seconds_per_job = 1e-9  # The mean until the end of the last flush.
 
     def seconds_to_flush(self) -> float:
         """Returns the seconds until the next flush; 0 or less if it is due."""
@@ -77,7 +77,7 @@ class Backpressure:
         )
 
     def begin_batch(self) -> None:
-        """Updates the idle time; call it at the begin of a batch, after the thread has waited."""
+        """Updates the idle time; call it at the start of a batch, after the thread has waited."""
         self._batch_start = self._clock()
         self._idle_budget_s = min(
             self._idle_budget_s + 2 * (self._batch_start - self._batch_end), _MAX_IDLE_S

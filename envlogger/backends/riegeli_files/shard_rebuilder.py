@@ -67,12 +67,12 @@ class RebuiltShard:
             self._uncertain_from = math.inf
         elif len(self._rows):
             self._uncertain_from = int(self._rows[-1, 0])
-        self._step_index = first_step  # Of the next step, in the index.
-        self._row = -1  # Of the current episode, in the episode index.
+        self._step_index = first_step  # The index of the next step.
+        self._row = -1  # The row of the current episode in the episode index.
         self._has_valid_index = True  # False after a gap: the step index may be wrong.
         self._in_episode = False
         self._is_after_last = False
-        self._has_gap = False  # After the last step.
+        self._has_gap = False  # True after damage behind the last step.
 
     def add(self, position: int, record: bytes) -> None:
         """Adds the next record of the file."""

@@ -232,7 +232,7 @@ class LeRobotDatasetMetadata:
         self.paths = self._paths(info.get("features"))
         videos, features = set(getattr(source, "cameras", ())), info.get("features", {})
         self.features = {
-            name: {**self._feature(path, videos), **features.get(name, {})}
+            name: {**self._describe_feature(path, videos), **features.get(name, {})}
             for name, path in self.paths.items()
         }
         for feature in self.features.values():
@@ -256,7 +256,7 @@ class LeRobotDatasetMetadata:
                 paths[name] = path
         return paths
 
-    def _feature(self, path: str, videos: set[str]) -> dict[str, Any]:
+    def _describe_feature(self, path: str, videos: set[str]) -> dict[str, Any]:
         field, kind = self.table.fields[path], ""
         is_depth = field.dtype == np.uint16 and field.shape[-1:] == (1,)
         is_array = len(field.shape) == 3 and (field.dtype == np.uint8 or is_depth)
@@ -308,13 +308,13 @@ class LeRobotDatasetMetadata:
         pixels = images.astype(dtype)
         if key not in self.depth_keys:
             return pixels / np.float32(255)
-        if (factor := self._depth_factor(key)) != 1:
+        if (factor := self._find_depth_factor(key)) != 1:
             pixels *= np.float32(factor)
         if self.depth_output_unit == "mm" and self.features[key]["dtype"] == "video":
             np.rint(pixels, out=pixels)  # As in LeRobot.
         return pixels
 
-    def _depth_factor(self, key: str) -> float:
+    def _find_depth_factor(self, key: str) -> float:
         """Returns the factor from stored depths to the output unit; 1 if a unit is unknown."""
         unit, output_unit = self._field(key).unit, self.depth_output_unit
         if unit in PER_METRE and output_unit in PER_METRE:
@@ -466,7 +466,7 @@ class LeRobotDatasetMetadata:
                 stats[name] = {k: np.atleast_1d(np.array(v)) for k, v in values.items()}
         for name in self.depth_keys:
             for key in stats.get(name, {}).keys() - {"count"}:
-                stats[name][key] = stats[name][key] * self._depth_factor(name)
+                stats[name][key] = stats[name][key] * self._find_depth_factor(name)
         return stats
 
     def _compute_stats(self, names: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:

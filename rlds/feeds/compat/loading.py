@@ -59,7 +59,7 @@ def class_of(module: str, name: str, default: Any = object) -> Any:
 
 
 @functools.cache
-def _mixtures() -> Mapping[str, Mapping[str, Any]]:
+def _read_mixtures() -> Mapping[str, Mapping[str, Any]]:
     mixtures: Mapping[str, Any] = json.loads(Path(__file__).with_name("mixtures.json").read_text())
     return mixtures
 
@@ -73,7 +73,7 @@ def mixture(project: str, mix: Any) -> list[tuple[str, float]]:
         name or as pairs.
     """
     if isinstance(mix, str):
-        mix = _mixtures()[project].get(mix, [(mix, 1.0)])
+        mix = _read_mixtures()[project].get(mix, [(mix, 1.0)])
     pairs = mix.items() if isinstance(mix, Mapping) else mix
     weights: dict[str, float] = {}
     for name, weight in pairs:
@@ -218,7 +218,9 @@ def load(
     filters = [_as_function(spec) for spec in filter_functions]
     if standardize_fn is not None or filters:
         function = _as_function(standardize_fn)
-        version = ", ".join(_name_of(callback) for callback in (function, *filters) if callback)
+        version = ", ".join(
+            _name_function(callback) for callback in (function, *filters) if callback
+        )
         standardize = _FilterAndStandardize(function, tuple(filters))
         table = map_episodes(table, standardize, version=version)
     fields = table.storage.fields
@@ -287,10 +289,10 @@ class _FilterAndStandardize:
         return trajectory if self.standardize is None else self.standardize(trajectory)
 
 
-def _name_of(function: Any) -> str:
+def _name_function(function: Any) -> str:
     """Returns the name of a function, equal in all processes."""
     if isinstance(function, functools.partial):
-        return f"{_name_of(function.func)}{function.args}{function.keywords}"
+        return f"{_name_function(function.func)}{function.args}{function.keywords}"
     return str(getattr(function, "__qualname__", function))
 
 

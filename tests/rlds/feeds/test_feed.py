@@ -296,7 +296,7 @@ def test_a_state_fits_machines_with_less_memory_and_other_ranks(table, monkeypat
     samples = table.select("action").steps()
     feed = Feed(samples, 8)
     assert "too much" not in feed.explain()
-    monkeypatch.setattr("rlds.feeds.planning._memory_bytes", lambda: 1000)
+    monkeypatch.setattr("rlds.feeds.planning._measure_memory", lambda: 1000)
     for others in ({}, {"rank": 1, "world": 2}):
         with pytest.warns(UserWarning, match="shuffle='segments' reads from the disk in order"):
             other = Feed(samples, 8, **others)
@@ -308,7 +308,7 @@ def test_what_is_asked_for_in_another_way_says_how(table):
     samples = table.steps()
     feed = Feed(samples, 8)
     for call, message in (
-        (lambda: feed[0:2], r"feed\.block\(first, count\)"),
+        (lambda: feed[0:2], r"feed\.block\(first_batch, count\)"),
         (lambda: samples[0:3], r"samples\.batch\(indices\)"),
         (lambda: samples[[0, 1]], r"samples\.batch\(indices\)"),
         (lambda: feed.iterate(None), "start: got None, expected the index of a batch"),
