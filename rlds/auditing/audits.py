@@ -296,10 +296,7 @@ def _compute_scores(measures: MeasuredEpisodes) -> dict[str, np.ndarray]:
         return {score.name: np.empty(0) for score in SCORES}
     scores = dict(zip((score.name for score in SCORES), measures.array("scores").T))
     picked = [episode.picked.astype(np.float64) for episode in measures.measures]
-    return {
-        **scores,
-        **compare_episodes(picked, measures.num_states, measures.sketches),
-    }
+    return {**scores, **compare_episodes(picked, measures.num_states, measures.sketches)}
 
 
 def _scatter(values: np.ndarray, indices: Sequence[int], num_episodes: int) -> np.ndarray:

@@ -29,13 +29,7 @@ from rlds.auditing.findings import (
 from rlds.auditing.measures import LAGS
 from rlds.auditing.registry import OF_ROWS, OF_THUMBNAILS, ONE_PASS, DataCheck
 
-__all__ = [
-    "CHECKS",
-    "MIN_EPISODES",
-    "USUAL_SHARE",
-    "Faults",
-    "find_faults",
-]
+__all__ = ["CHECKS", "MIN_EPISODES", "USUAL_SHARE", "Faults", "find_faults"]
 
 MIN_EPISODES = 8
 """The least number of episodes for usual values."""

@@ -198,14 +198,7 @@ class Hdf5File:
 
         yield from visit(group, f"{path}/" if path else "", 1)
 
-    def open(
-        self,
-        group: Any,
-        name: bytes,
-        path: str,
-        *,
-        link_type: int | None = None,
-    ) -> Any:
+    def open(self, group: Any, name: bytes, path: str, *, link_type: int | None = None) -> Any:
         """Returns the member of a group, as `member` does, but in the low-level types of h5py.
 
         Low-level types take a fraction of the time, which matters for small episodes. Call

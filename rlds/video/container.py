@@ -24,14 +24,7 @@ import google_crc32c
 import numpy as np
 
 from rlds.raw_files.untrusted import SourceError, source_errors
-from rlds.video.packets import (
-    Packets,
-    VideoInfo,
-    info_of,
-    open_video,
-    read_packets,
-    video_errors,
-)
+from rlds.video.packets import Packets, VideoInfo, info_of, open_video, read_packets, video_errors
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.stores import PathLike, open_binary
 

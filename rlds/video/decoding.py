@@ -132,10 +132,7 @@ class ClipReader:
         return result
 
     def read_into(
-        self,
-        indices: Sequence[int],
-        images: Sequence[np.ndarray],
-        values: np.ndarray | None = None,
+        self, indices: Sequence[int], images: Sequence[np.ndarray], values: np.ndarray | None = None
     ) -> None:
         """Reads some frames into arrays.
 

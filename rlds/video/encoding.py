@@ -67,11 +67,7 @@ class StreamWriter(contextlib.AbstractContextManager["StreamWriter"]):
     """
 
     def __init__(
-        self,
-        target: str | os.PathLike[str] | IO[bytes],
-        codec: str,
-        fps: float,
-        movflags: str = "",
+        self, target: str | os.PathLike[str] | IO[bytes], codec: str, fps: float, movflags: str = ""
     ) -> None:
         self._av, self._codec = import_extra("av"), codec
         self._base = 1 / (Fraction(fps).limit_denominator(1000) * _TICKS_PER_FRAME)

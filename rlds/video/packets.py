@@ -18,14 +18,7 @@ from rlds.video.boxes import PacketTables, read_tables
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.stores import as_path, open_binary
 
-__all__ = [
-    "Packets",
-    "VideoInfo",
-    "info_of",
-    "open_video",
-    "read_packets",
-    "video_errors",
-]
+__all__ = ["Packets", "VideoInfo", "info_of", "open_video", "read_packets", "video_errors"]
 
 _MAX_PIXELS = 1 << 26
 # Flags of the entries of FFmpeg's packet index.
