@@ -40,7 +40,7 @@ class StepValidator:
     def differences(self, timestep: dm_env.TimeStep, action: Any) -> list[str]:
         """Describes the values of a step whose dtype or shape differs from their spec."""
         messages = []
-        for spec, value, path in self._list_values(timestep, action):
+        for spec, value, path in self._list_items(timestep, action):
             try:
                 for leaf_spec, leaf, leaf_path in _flatten(spec, value, path):
                     if isinstance(leaf_spec, specs.Array) and not _matches(leaf_spec, leaf):
@@ -59,7 +59,7 @@ class StepValidator:
         Raises:
           InvalidStepError: A value does not match its spec.
         """
-        for spec, value, path in self._list_values(timestep, action):
+        for spec, value, path in self._list_items(timestep, action):
             for leaf_spec, leaf, leaf_path in _flatten(spec, value, path):
                 if leaf is None:
                     raise InvalidStepError(f"{leaf_path}: expected {leaf_spec}, got None")
@@ -68,9 +68,7 @@ class StepValidator:
                 except ValueError as e:
                     raise InvalidStepError(f"{leaf_path}: {e}") from e
 
-    def _list_values(
-        self, timestep: dm_env.TimeStep, action: Any
-    ) -> Iterator[tuple[Any, Any, str]]:
+    def _list_items(self, timestep: dm_env.TimeStep, action: Any) -> Iterator[tuple[Any, Any, str]]:
         yield self._observation_spec, timestep.observation, "timestep.observation"
         if not timestep.first():
             values = timestep.reward, timestep.discount, action

@@ -164,9 +164,7 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         configured = self._config_features()
         derived = self._features(
-            super()._find_step_fields(
-                {name: specs[name] for name in specs if name not in configured}
-            )
+            super()._find_step_fields({n: specs[n] for n in specs if n not in configured})
         )
         features = {
             name: {**configured, **derived}[name]

@@ -60,9 +60,8 @@ def dataset_statistics(
         quantiles=tuple(quantiles),
         include_last_action=bool(include_last_action),  # One warning for all files.
     )
-    shards = [
-        index for index, length in enumerate(builder.info.splits[split].shard_lengths) if length
-    ]
+    lengths = builder.info.splits[split].shard_lengths
+    shards = [index for index, length in enumerate(lengths) if length]
     if beam_runner is None and beam_options is None:
         results = [describe(index) for index in shards]
     else:

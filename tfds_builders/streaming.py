@@ -218,9 +218,7 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
         # Declared stateless, as iterators over stateful functions cannot be checkpointed.
         leaves = tf.numpy_function(read, [index], spec.dtypes, stateful=False)
         num_columns = len(spec.columns)
-        columns = [
-            _with_shape(array, [None, *leaf.shape]) for array, leaf in zip(leaves, spec.columns)
-        ]
+        columns = [_with_shape(a, [None, *leaf.shape]) for a, leaf in zip(leaves, spec.columns)]
         values = [
             _with_shape(array, leaf.shape) for array, leaf in zip(leaves[num_columns:], spec.values)
         ]
@@ -346,9 +344,8 @@ class _Groups:
         lengths = episodes.lengths()
         assert lengths is not None
         self._num_steps = lengths.num_steps
-        self._max_steps = _MAX_GROUP_BYTES // (
-            _STEP_OVERHEAD_BYTES + sum(map(_size_of, spec.columns))
-        )
+        step_bytes = _STEP_OVERHEAD_BYTES + sum(map(_size_of, spec.columns))
+        self._max_steps = _MAX_GROUP_BYTES // step_bytes
         # Half of the maximum, as the lengths of groups vary.
         size = int(self._max_steps / 2 / self._num_steps.mean())
         self.size = max(1, min(size, _MAX_GROUP_EPISODES))

@@ -152,9 +152,7 @@ class TFDSBackendWriter(BackendWriter):
         self._step_fields = _omit(fields, *_STEP_FLAGS)
         self._first_step_fields = _omit(self._step_fields, *_TRANSITION_FIELDS)
         self._episode_fields = _omit(fields_of_features(self._features), "steps")
-        self._specs = {
-            f"{name}_spec": _create_specs(step_features, name) for name in _TRANSITION_FIELDS
-        }
+        self._specs = {f"{n}_spec": _create_specs(step_features, n) for n in _TRANSITION_FIELDS}
         self._encoder = TfdsExampleEncoder(self._features, png_level=png_level)
         self._steps: list[StepData] = []
         self._episode_metadata: dict[str, Any] = {}

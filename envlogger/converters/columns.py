@@ -281,9 +281,8 @@ class _Run:
 
     def slice(self, begin: int, end: int) -> memoryview:
         """Returns the bytes of the records from `begin` to `end`."""
-        return self._values[
-            self._end_offsets[begin] - self.sizes[begin] : self._end_offsets[end - 1]
-        ]
+        offset = self._end_offsets[begin] - self.sizes[begin]
+        return self._values[offset : self._end_offsets[end - 1]]
 
     def join(self, rows: np.ndarray) -> Buffer:
         """Joins the bytes of records with increasing indices; a view if they are contiguous."""

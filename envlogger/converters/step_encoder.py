@@ -241,9 +241,7 @@ class _Compiler:
         layout = layouts.build([0] * len(varying))
         # The first constant has the length of the record.
         constants = [f"c{i}" for i, field in enumerate(layout) if isinstance(field, bytes)]
-        fields = [
-            f"c{i}" if isinstance(field, bytes) else f"p{field}" for i, field in enumerate(layout)
-        ]
+        fields = [f"c{i}" if isinstance(f, bytes) else f"p{f}" for i, f in enumerate(layout)]
         if varying:
             self._names["layouts"] = layouts
             key = "".join(f"len(p{i})," for i in varying)

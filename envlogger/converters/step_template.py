@@ -378,9 +378,7 @@ def _decode_blob_column(column: np.ndarray) -> np.ndarray:
     return np.fromiter(column.tolist(), object, len(column))
 
 
-def _create_integer_decoder(
-    dtype: str, shape: tuple[int, ...]
-) -> Callable[[np.ndarray], np.ndarray]:
+def _create_int_decoder(dtype: str, shape: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
     count = math.prod(shape)
 
     def convert(column: np.ndarray) -> np.ndarray:
@@ -421,7 +419,7 @@ def _create_scalar_slot(field: str, offset: int, size: int) -> _Slot | _Constant
         return _Slot(offset, dtype, f"{encoding.dtype.name}({{x}})", _get_unchanged)
     if encoding is not None and bytes_dtype is not None:
         name = encoding.dtype.name
-        column = _create_integer_decoder(name, ())
+        column = _create_int_decoder(name, ())
         if size == 1:
             byte_dtype = np.dtype(np.uint8)
             return _Slot(offset, byte_dtype, f"{name}(SMALL[{{x}}])", column)
@@ -433,11 +431,9 @@ def _create_scalar_slot(field: str, offset: int, size: int) -> _Slot | _Constant
             return _Constant("")
         return _Slot(offset, bytes_dtype, "{x}.decode()", _decode_text_column)
     if field == "bytes_values":
-        return (
-            _Constant(b"")
-            if bytes_dtype is None
-            else _Slot(offset, bytes_dtype, "{x}", _decode_blob_column)
-        )
+        if bytes_dtype is None:
+            return _Constant(b"")
+        return _Slot(offset, bytes_dtype, "{x}", _decode_blob_column)
     if field == "bigint_values":
         if bytes_dtype is None:
             return _Constant(0)
@@ -453,7 +449,7 @@ def _create_array_slot(field: str, offset: int, size: int, shape: tuple[int, ...
     if encoding is not None and encoding.stored_dtype is None and size:
         name = encoding.dtype.name
         expression = f"integers({{x}}, {field!r}, {shape!r})"
-        return _Slot(offset, np.dtype(f"V{size}"), expression, _create_integer_decoder(name, shape))
+        return _Slot(offset, np.dtype(f"V{size}"), expression, _create_int_decoder(name, shape))
     element = encoding.stored_dtype if encoding is not None else None
     if field == "bool_values":
         element = np.dtype(np.uint8)
@@ -560,10 +556,8 @@ class _Parser:
                 pair_range = self._find_single(*item_range, Data.TUPLE_FIELD_NUMBER)
                 key_start, key_end = self._find_field(*pair_range, Data.Tuple.VALUES_FIELD_NUMBER)
                 keys.append(codec.decode(Data.FromString(self._record[key_start:key_end])))
-                value_range = self._find_single(
-                    key_end, pair_range[1], Data.Tuple.VALUES_FIELD_NUMBER
-                )
-                children.append(self._parse_data(*value_range))
+                value = self._find_single(key_end, pair_range[1], Data.Tuple.VALUES_FIELD_NUMBER)
+                children.append(self._parse_data(*value))
         try:
             is_unique = len(set(keys)) == len(keys)
         except TypeError:

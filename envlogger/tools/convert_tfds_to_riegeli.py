@@ -161,14 +161,12 @@ def convert_episode_to_dmenv(
     return timesteps, actions, [_take_row(custom_data, i) for i in range(num_steps)]
 
 
-def _create_timestep(
-    steps: Mapping[str, Any], step_index: int, total_steps: int
-) -> dm_env.TimeStep:
+def _create_timestep(steps: Mapping[str, Any], step_index: int, num_steps: int) -> dm_env.TimeStep:
     observation = _take_row(steps["observation"], step_index)
     if step_index == 0:
         return dm_env.restart(observation)
     reward, discount = (_take_row(steps[name], step_index - 1) for name in ("reward", "discount"))
-    is_end = step_index == total_steps - 1
+    is_end = step_index == num_steps - 1
     if is_end and steps["is_terminal"][step_index]:
         zeros = tree.map_structure(lambda value: np.zeros_like(value)[()], discount)
         return dm_env.TimeStep(dm_env.StepType.LAST, reward, zeros, observation)
@@ -235,9 +233,7 @@ def convert_tf_dataset_to_riegeli(
 def _read_columns(steps: Any, max_steps: int, episode: str) -> dict[str, Any]:
     batches = list(steps.batch(max_steps).as_numpy_iterator())
     if not batches:
-        raise ValueError(
-            f"{episode} has no steps; recordings cannot hold such an episode, filter it"
-        )
+        raise ValueError(f"{episode} has no steps, so it cannot be recorded; filter it")
     columns: dict[str, Any] = tree.map_structure(lambda *chunks: np.concatenate(chunks), *batches)
     return columns
 

@@ -264,9 +264,7 @@ def _assess(
             for finding in faults.findings
         ],
         {
-            **_find_dataset_faults(
-                episodes, fields, faults.usual_faults, measures, usual_values.vectors
-            ),
+            **_find_faults(episodes, fields, faults.usual_faults, measures, usual_values.vectors),
             **_find_unused_tasks(episodes, fields, results),
         },
         [*_list_unassessed(fields, measures), *_list_unassessed_cameras(cameras, measures)],
@@ -305,7 +303,7 @@ def _scatter(values: np.ndarray, indices: Sequence[int], num_episodes: int) -> n
     return all_values
 
 
-def _find_dataset_faults(
+def _find_faults(
     episodes: Episodes,
     fields: NumericFields,
     usual_faults: Mapping[str, Sequence[str]],

@@ -100,9 +100,8 @@ def _join_runs(field: str, texts: Iterable[tuple[int, str]]) -> Iterator[str]:
 
 
 def _check_kind(meaning: ElementMeaning, declared_kind: str) -> str:
-    if declared_kind in _COMPATIBLE and declared_kind not in _COMPATIBLE.get(
-        meaning.kind, {declared_kind}
-    ):
+    compatible_kinds = _COMPATIBLE.get(meaning.kind, {declared_kind})
+    if declared_kind in _COMPATIBLE and declared_kind not in compatible_kinds:
         return f"declared as {declared_kind}, but the values are {meaning.kind}"
     return ""
 

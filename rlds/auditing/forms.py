@@ -84,9 +84,7 @@ def find_end_conventions(episodes: Sequence[np.ndarray]) -> Iterator[str]:
     masks_by_convention = {
         "zero": [(actions == 0).all(1) for actions in episodes],
         "not finite": [~np.isfinite(actions).all(1) for actions in episodes],
-        "the row before": [
-            np.r_[False, (actions[1:] == actions[:-1]).all(1)] for actions in episodes
-        ],
+        "the row before": [np.r_[False, (a[1:] == a[:-1]).all(1)] for a in episodes],
     }
     for (convention, masks), (row, position) in itertools.product(
         masks_by_convention.items(), [(0, "first"), (-1, "last")]

@@ -201,9 +201,8 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     steps = np.diff(values, axis=0)
     first, jumps = np.abs(steps), _measure_overshoot(steps)
     second = np.abs(np.diff(values, 2, axis=0))
-    motion = (
-        _compute_motion(_displace(states), profile.paces) if num_rows > _STRIDE else np.zeros(0)
-    )
+    has_motion = num_rows > _STRIDE
+    motion = _compute_motion(_displace(states), profile.paces) if has_motion else np.zeros(0)
     moves = motion > profile.still
     rows_moving = _mask_moving_rows(moves, num_rows)
     low = raw.min(0) if num_rows else np.full(width, np.nan)

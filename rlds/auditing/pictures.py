@@ -95,7 +95,7 @@ class CameraSample:
         first = np.resize(evenly(len(moves), PAIRS), PAIRS)  # Short episodes repeat pairs.
         rows = np.unique([first, first + _PAIR_STRIDE])
         try:
-            frames = [self._read_frames(split, index, name, rows.tolist()) for name in self.names]
+            frames = [self._read(split, index, name, rows.tolist()) for name in self.names]
         except (SourceError, tfds_files.TfdsFilesError):  # Validation reports damage.
             return None
         positions = np.searchsorted(rows, [first, first + _PAIR_STRIDE])
@@ -103,9 +103,7 @@ class CameraSample:
         changes, *other_measures = (np.stack(arrays) for arrays in zip(*by_camera))
         return Pictures(first, np.where(moves[first], changes, np.nan), *other_measures)
 
-    def _read_frames(
-        self, split: str, index: int, camera: str, rows: Sequence[int]
-    ) -> list[np.ndarray]:
+    def _read(self, split: str, index: int, camera: str, rows: Sequence[int]) -> list[np.ndarray]:
         field, path = self._fields[camera], f"{rlds.STEPS}/{camera}"
         if self._video is not None and camera in self._video.cameras:
             return VideoFrames(self._video, split, index, camera, rows[-1] + 1).take(rows)

@@ -356,9 +356,8 @@ class Split(Operation):
     def _split_by_fraction(self, draft: Draft) -> list[str | None]:
         entries = [entry for entry in self.parts.values() if entry is not None]
         if conditions := [entry for entry in entries if isinstance(entry, str)]:
-            raise ValueError(
-                f"split: got {conditions[0]!r} and fractions; use two split operations"
-            )
+            problem = f"got {conditions[0]!r} and fractions"
+            raise ValueError(f"split: {problem}; use two split operations")
         default = max(1 - sum(map(float, entries)), 0)
         fractions = np.array([default if f is None else f for f in self.parts.values()])
         if (fractions < 0).any() or not np.isclose(fractions.sum(), 1):

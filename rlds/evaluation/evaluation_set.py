@@ -446,12 +446,8 @@ def _read_blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
     chunks = _read_episodes(data, paths) if table is None else _read_table(table, paths)
     for columns, flags, num_steps, is_final_known in chunks:
         _check_flags(flags, num_steps, first)
-        yield _Block(
-            columns,
-            num_steps,
-            is_final_known,
-            _is_terminal(flags, num_steps, is_final_known, first),
-        )
+        is_terminal = _is_terminal(flags, num_steps, is_final_known, first)
+        yield _Block(columns, num_steps, is_final_known, is_terminal)
         first += len(num_steps)
 
 

@@ -90,7 +90,7 @@ def _block_log_ratios(
     """Returns the log importance ratios of a block of transitions."""
     if isinstance(target, Policy) and behaviour is not None:
         observations, actions = data.observations_at(data.rows[block]), data.actions_at(block)
-        return _check_one_per_action(
+        return _check_per_action(
             target.log_ratio(behaviour, observations, actions), "log_ratio", block, data
         )
     with np.errstate(invalid="ignore"):  # `_raise_invalid_ratio` reports differences of infinities.
@@ -105,9 +105,7 @@ def _log_probs(data: EvaluationSet, policy: Any, block: slice) -> np.ndarray:
         return data.log_probs[block]
     if isinstance(policy, Policy):
         observations, actions = data.observations_at(data.rows[block]), data.actions_at(block)
-        return _check_one_per_action(
-            policy.log_prob(observations, actions), "log_prob", block, data
-        )
+        return _check_per_action(policy.log_prob(observations, actions), "log_prob", block, data)
     logs = np.asarray(policy)
     if logs.shape != data.rewards.shape or logs.dtype.kind not in "iuf":
         raise ValueError(
@@ -117,9 +115,7 @@ def _log_probs(data: EvaluationSet, policy: Any, block: slice) -> np.ndarray:
     return logs[block].astype(np.float64)
 
 
-def _check_one_per_action(
-    values: Any, method: str, block: slice, data: EvaluationSet
-) -> np.ndarray:
+def _check_per_action(values: Any, method: str, block: slice, data: EvaluationSet) -> np.ndarray:
     array = np.asarray(values, np.float64)
     expected = (len(data.rewards[block]),)
     if array.shape != expected:

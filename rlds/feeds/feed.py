@@ -216,7 +216,7 @@ class Feed:
         if self.is_remote and prefetch_end < first_batch + count:  # Prefetches all fields at once.
             for dataset, _, _, indices in groups:
                 self._datasets[dataset].read_ahead(indices, indices)
-        columns = self._join_columns(groups, len(positions))
+        columns = self._read(groups, len(positions))
         batch_ends = np.cumsum(sizes)
         batches = [
             nest({path: stack_rows(column[end - size : end]) for path, column in columns.items()})
@@ -281,9 +281,8 @@ class Feed:
         # At first, small ranges are fetched, so the first batches come soon.
         first_batch, range_size = (prefetch_end, end - prefetch_end) if is_valid else (batch, 1)
         while first_batch < end:
-            self._prefetch_range(
-                first_batch, min(range_size, end - first_batch), is_exact=first_batch == batch
-            )
+            num_batches = min(range_size, end - first_batch)
+            self._prefetch_range(first_batch, num_batches, is_exact=first_batch == batch)
             first_batch, range_size = first_batch + range_size, 4 * range_size
         return end
 
@@ -359,9 +358,7 @@ class Feed:
             rows = np.resize(rows, -(-len(rows) // self.world) * self.world)
         return rows[self.rank :: self.world]
 
-    def _join_columns(
-        self, groups: Sequence[tuple[int, int, Any, np.ndarray]], size: int
-    ) -> Columns:
+    def _read(self, groups: Sequence[tuple[int, int, Any, np.ndarray]], size: int) -> Columns:
         """Returns the columns of (dataset, epoch, rows in the batch, sample indices)."""
         merged: Columns = {}
         for dataset, epoch, rows, indices in groups:

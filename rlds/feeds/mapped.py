@@ -140,26 +140,17 @@ class MappedFiles:
         except UnreadableError as error:
             raise self._create_error(error) from error
 
-    def read_ahead(
-        self, file_ids: np.ndarray, start_offsets: np.ndarray, end_offsets: np.ndarray
-    ) -> None:
-        """Prefetches the missing blocks of byte ranges."""
+    def read_ahead(self, *byte_ranges: np.ndarray) -> None:
+        """Prefetches the missing blocks of byte ranges: file ids, start offsets, end offsets."""
         if self.copies is not None:
             with _store_errors():
-                blocks = self.copies.blocks_of(file_ids, start_offsets, end_offsets)
-                self.copies.fetch(blocks, wait=False)
+                self.copies.fetch(self.copies.blocks_of(*byte_ranges), wait=False)
 
-    def _read_copies(
-        self,
-        gather: Callable[[], None],
-        file_ids: np.ndarray,
-        start_offsets: np.ndarray,
-        end_offsets: np.ndarray,
-    ) -> None:
+    def _read_copies(self, gather: Callable[[], None], *byte_ranges: np.ndarray) -> None:
         assert self.copies is not None
-        blocks = self.copies.all_blocks(_MAX_BLOCKS_PER_ROW * len(file_ids))
+        blocks = self.copies.all_blocks(_MAX_BLOCKS_PER_ROW * len(byte_ranges[0]))
         if blocks is None:
-            blocks = self.copies.blocks_of(file_ids, start_offsets, end_offsets)
+            blocks = self.copies.blocks_of(*byte_ranges)
         with _store_errors():
             self.copies.read(blocks, functools.partial(self._read, gather))
 
@@ -333,11 +324,7 @@ class MappedStorage(Storage):
 
     @override
     def read_ahead(
-        self,
-        episodes: np.ndarray,
-        first_steps: np.ndarray,
-        last_steps: np.ndarray,
-        paths: Sequence[str],
+        self, episodes: np.ndarray, first_steps: np.ndarray, last_steps: np.ndarray, paths: Any
     ) -> None:
         shards = self.shards[episodes]
         ranges = []

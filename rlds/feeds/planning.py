@@ -180,9 +180,8 @@ def explain(datasets: Sequence[Samples], plans: Sequence[Plan], batch_size: int)
     for samples, plan in zip(datasets, plans):
         lines += [repr(samples), f"shuffle: {_shuffle_text(samples, plan)}; {plan.reason}"]
         lines += _count_lines(samples)
-        lines += [
-            f"  {line}" for line in _describe_fields(samples, _read_amplification(samples, plan))
-        ]
+        amplification = _read_amplification(samples, plan)
+        lines += [f"  {line}" for line in _describe_fields(samples, amplification)]
         if not _fits_cache(samples):
             lines.append(
                 "cheaper: rlds.feeds.materialise(path, directory) writes a copy whose steps are "

@@ -32,7 +32,7 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         return images
     if not images.size:  # An empty batch may have no image size.
         return np.zeros((*leading, *size, channels), np.uint8)
-    vertical, horizontal = _list_blocks(height, size[0], 1), _list_blocks(width, size[1], channels)
+    vertical, horizontal = _cut(height, size[0], 1), _cut(width, size[1], channels)
     pixels = images.reshape(-1, height, width * channels)
     resized = np.empty((len(pixels), size[0], size[1] * channels), np.uint8)
     values = np.empty(pixels.shape[1:], np.float32)
@@ -50,9 +50,7 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=64)
-def _list_blocks(
-    input_size: int, size: int, channels: int
-) -> list[tuple[slice, slice, np.ndarray]]:
+def _cut(input_size: int, size: int, channels: int) -> list[tuple[slice, slice, np.ndarray]]:
     """Returns blocks of output pixels: their range, the range of input pixels, and weights."""
     scale = np.float32(input_size) / np.float32(size)
     support = max(scale, np.float32(1.0))

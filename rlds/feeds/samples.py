@@ -610,9 +610,7 @@ class _NeighbourSteps(Steps):
     def _step_columns(self, episodes: np.ndarray, steps: np.ndarray) -> Columns:
         """Returns the columns of the fields without neighbouring steps."""
         fields = self.table.fields
-        paths = [
-            path for path in fields if not any(is_below(path, name) for name in self._neighbours)
-        ]
+        paths = [p for p in fields if not any(is_below(p, name) for name in self._neighbours)]
         return self._take(episodes, steps, paths)
 
 
@@ -848,7 +846,7 @@ class GoalSamples(_DerivedSamples):
         max_distances = self.table.outlines.num_steps[episodes] - 1 - steps
         if goals.max_distance is not None:
             max_distances = np.minimum(max_distances, goals.max_distance)
-        distance = self._draw_distances(max_distances, indices, epoch)
+        distance = self._draw(max_distances, indices, epoch)
         result = self._samples.columns(batch)
         goal_fields = self._take(episodes, steps + distance, [path for path, _ in self._paths])
         is_new = np.ones(len(indices), np.bool_)
@@ -883,9 +881,7 @@ class GoalSamples(_DerivedSamples):
             merged = np.where(match_rank(reward, is_new), rewards[path], reward)
             result[path] = merged.astype(reward.dtype)
 
-    def _draw_distances(
-        self, max_distances: np.ndarray, indices: np.ndarray, epoch: int
-    ) -> np.ndarray:
+    def _draw(self, max_distances: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
         if self._goals.strategy == "last":
             return max_distances
         uniform = uniform_of(indices, key_of("goals", self._goals.seed, epoch))

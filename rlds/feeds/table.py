@@ -409,11 +409,7 @@ class Table:
         return self.storage.rows(self._map_episodes(episodes), steps, paths)
 
     def read_ahead(
-        self,
-        episodes: np.ndarray,
-        first_steps: np.ndarray,
-        last_steps: np.ndarray,
-        paths: Sequence[str],
+        self, episodes: np.ndarray, first_steps: np.ndarray, last_steps: np.ndarray, paths: Any
     ) -> None:
         """Prefetches steps: see `Storage.read_ahead`."""
         self.storage.read_ahead(self._map_episodes(episodes), first_steps, last_steps, paths)

@@ -205,9 +205,8 @@ class _TrajectoryStorage(CachedStorage):
     ) -> None:
         max_steps = self._base.outlines.num_steps[episodes] - 1  # A function may move steps.
         images = [self._base_of[path] for path in paths if path in self._base_of]
-        self._base.read_ahead(
-            episodes, np.minimum(first_steps, max_steps), np.minimum(last_steps, max_steps), images
-        )
+        ranges = np.minimum(first_steps, max_steps), np.minimum(last_steps, max_steps)
+        self._base.read_ahead(episodes, *ranges, images)
 
     @override
     def check(self, episodes: np.ndarray) -> None:

@@ -71,15 +71,13 @@ def agreement(labels: Labels, layer: str) -> list[Agreement]:
         Agreement(
             layer,
             tuple(annotators[index] for index in group),
-            *_compute_agreement(values[[*group]], is_number=is_number),
+            *_compare(values[[*group]], is_number=is_number),
         )
         for group in (all_annotators, *pairs)
     ]
 
 
-def _compute_agreement(
-    values: np.ndarray, *, is_number: bool
-) -> tuple[float | None, float | None, int]:
+def _compare(values: np.ndarray, *, is_number: bool) -> tuple[float | None, float | None, int]:
     values = values[:, (~np.isnan(values)).sum(axis=0) > 1]
     if not values.size:
         return None, None, 0

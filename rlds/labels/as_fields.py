@@ -75,9 +75,8 @@ class LabelledSource(View):
             self._rows.setdefault(row.episode, []).append(row)
         ids = " ".join(row.id for rows in self._rows.values() for row in rows)
         self.options = {COLUMN: hashlib.sha256(ids.encode()).hexdigest()}
-        self.changed_paths = flat(
-            self._list_fields(of_steps=True), self._list_fields(of_steps=False)
-        ).keys()
+        step_fields = self._list_fields(of_steps=True)
+        self.changed_paths = flat(step_fields, self._list_fields(of_steps=False)).keys()
         locate = labels.episodes.locate
         digests = [(locate(n), d) for n, d in enumerate(labels.digests) if d in self._rows]
         self._digests = dict(digests)

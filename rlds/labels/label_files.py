@@ -138,7 +138,7 @@ def as_labels(
         digest, key = str(values.get("episode", "")), str(values.get("key", ""))
         try:
             steps = _step(values.get("steps"))
-            label = _as_label(values, layers, digest or _NO_DIGEST, is_text=is_text)
+            label = _parse(values, layers, digest or _NO_DIGEST, is_text=is_text)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{prefix}row {row_number}: {error}") from None
         old = labels_by_id.get(label.id)
@@ -182,9 +182,7 @@ def _identify(label: Label) -> tuple[Any, ...]:
     return label.episode, label.layer, label.value, label.begin, label.end, label.annotator
 
 
-def _as_label(
-    row: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool
-) -> Label:
+def _parse(row: Mapping[str, Any], layers: dict[str, str], episode: str, *, is_text: bool) -> Label:
     for name in _REQUIRED_COLUMNS:
         if name not in row:
             raise ValueError(f"{name} is missing")

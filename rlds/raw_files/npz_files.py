@@ -188,9 +188,7 @@ class NpzRows:
         with source_errors(self.path):
             arrays = self._get_open_file().arrays
         self.scalars = {name for name, array in arrays.items() if not array.shape}
-        self.arrays = {
-            name: array._replace(shape=array.shape or (1,)) for name, array in arrays.items()
-        }
+        self.arrays = {name: a._replace(shape=a.shape or (1,)) for name, a in arrays.items()}
 
     def _reset(self) -> None:
         self._lock = threading.Lock()

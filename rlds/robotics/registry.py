@@ -520,11 +520,10 @@ def _parse_action(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[Dimens
     for text, value in entry.get("action", {}).items():
         piece = parse(text)
         elements: dict[str, Any] = {"is": value} if isinstance(value, str) else dict(value)
-        if elements.get("is") not in quantities:
-            raise ValueError(
-                f"{text} is {elements.get('is')!r}, expected one of {list(quantities)}"
-            )
-        quantity = quantities[elements["is"]]
+        name: Any = elements.get("is")
+        if name not in quantities:
+            raise ValueError(f"{text} is {name!r}, expected one of {list(quantities)}")
+        quantity = quantities[name]
         names = _expand_names(quantity["names"], piece, elements.get("size"))
         prefix = f"{elements['part']}_" if "part" in elements else ""
         for offset, element in enumerate(names):
@@ -532,7 +531,7 @@ def _parse_action(entry: Mapping[str, Any], gripper: Gripper) -> Iterator[Dimens
                 name=prefix + element,
                 field=piece.path,
                 element=(piece.begin or 0) + offset,
-                quantity=elements["is"],
+                quantity=name,
                 **_parse_attributes(entry, elements, quantity, gripper),
             )
 
@@ -544,11 +543,8 @@ def _parse_attributes(
     gripper: Gripper,
 ) -> dict[str, Any]:
     """Returns the unit, limits and confidence of the elements of a piece of the action."""
-    low, high, doc = (
-        elements.get("low"),
-        elements.get("high"),
-        elements.get("doc") or quantity["doc"],
-    )
+    low, high = elements.get("low"), elements.get("high")
+    doc = elements.get("doc") or quantity["doc"]
     is_spatial = "unit" in quantity or elements["is"].endswith("velocity")
     unit = entry.get("unit", {}).get(quantity.get("unit"), "")
     if elements["is"] == _GRIPPER:

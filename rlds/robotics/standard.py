@@ -46,9 +46,7 @@ def standard_columns(steps: Mapping[str, Any], meaning: DatasetMeaning) -> dict[
     standard, length = {}, 0
     for name, expressions in _parse_expressions(meaning).items():
         pieces = [parse(text) for text in expressions]
-        columns = {
-            piece.path: _evaluate_column(leaves, piece.path) for piece in pieces if piece.path
-        }
+        columns = {piece.path: _compute(leaves, piece.path) for piece in pieces if piece.path}
         length = len(next(iter(columns.values())))
         arrays = [_evaluate(columns, piece, length) for piece in pieces]
         standard[name] = np.concatenate(arrays, axis=1, dtype=np.float32, casting="same_kind")
@@ -111,7 +109,7 @@ def _evaluate(columns: Mapping[str, np.ndarray], piece: Piece, length: int) -> n
     return values
 
 
-def _evaluate_column(leaves: Mapping[str, Any], path: str) -> np.ndarray:
+def _compute(leaves: Mapping[str, Any], path: str) -> np.ndarray:
     if path not in leaves:
         raise KeyError(_describe_missing_field(path, leaves))
     rows = np.asarray(leaves[path])

@@ -451,7 +451,7 @@ class StatisticsPass:
         self._num_unmarked += _count_real(data, is_unmarked)
         for name, total in self._total.items():
             columns, mask = _columns(data[name], valid.get(name))
-            self._total[name] = _merge(total, _compute_statistics(total, columns, mask))
+            self._total[name] = _merge(total, _describe(total, columns, mask))
             if self._quantiles:
                 self._sketches[name] = _add_values(self._sketches.get(name), columns, mask)
 
@@ -610,9 +610,7 @@ def _columns(data: np.ndarray, valid: np.ndarray | None) -> tuple[np.ndarray, An
     return rows.T.astype(dtype, order="C"), mask
 
 
-def _compute_statistics(
-    template: FieldStatistics, columns: np.ndarray, mask: Any
-) -> FieldStatistics:
+def _describe(template: FieldStatistics, columns: np.ndarray, mask: Any) -> FieldStatistics:
     """Returns the statistics of columns of values, without their quantiles.
 
     NumPy takes a quarter of the time of TensorFlow.
@@ -780,13 +778,11 @@ def _rows_of(fields: Mapping[str, FieldStatistics]) -> list[list[str]]:
     shown = [q for q in quantiles if q in (quantiles[0], quantiles[-1])]
     rows = [["", "count", "mean", "std", "min", *(f"q{100 * q:g}" for q in shown), "max"]]
     for name, field in fields.items():
-        rows.extend(_rows_of_field(name, field, shown))
+        rows.extend(_list_rows(name, field, shown))
     return rows
 
 
-def _rows_of_field(
-    name: str, field: FieldStatistics, quantiles: list[float]
-) -> Iterator[list[str]]:
+def _list_rows(name: str, field: FieldStatistics, quantiles: list[float]) -> Iterator[list[str]]:
     missing = np.full(field.mean.shape, np.nan)
     columns = [field.mean, field.std, field.min]
     columns += [field.quantiles.get(q, missing) for q in quantiles]

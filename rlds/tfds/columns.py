@@ -46,9 +46,8 @@ def fit_steps(steps: Any, features: Feature, episode: str) -> dict[str, Any]:
     num_steps = next(iter(lengths.values()), None)
     if num_steps is None:
         raise ValueError(f"{episode}: the steps have no fields")
-    columns: dict[str, Any] = _fit(
-        features, steps, _Location(episode, "steps", np.arange(num_steps))
-    )
+    location = _Location(episode, "steps", np.arange(num_steps))
+    columns: dict[str, Any] = _fit(features, steps, location)
     return columns
 
 

@@ -47,9 +47,7 @@ def lossless(feature: Any, path: str = "", storage: TensorStorage = EXACT) -> An
       ValueError: A feature other than a `Tensor` or a `FeaturesDict` is lossy.
     """
     if isinstance(feature, tfds.features.FeaturesDict):
-        children = {
-            name: lossless(child, f"{path}/{name}", storage) for name, child in feature.items()
-        }
+        children = {n: lossless(child, f"{path}/{n}", storage) for n, child in feature.items()}
         if all(children[name] is child for name, child in feature.items()):
             return feature
         return tfds.features.FeaturesDict(children, doc=feature.doc)

@@ -62,9 +62,8 @@ def recover(info: tfds.core.DatasetInfo) -> None:
         filetype_suffix=proto.file_format or info.file_format.file_suffix,
     )
     splits = tfds.core.splits.SplitDict.from_proto(proto.splits, template)
-    if _read_lengths(splits) != _read_lengths(
-        info.splits
-    ):  # Callers keep references to the split objects.
+    # Callers keep references to the split objects.
+    if _read_lengths(splits) != _read_lengths(info.splits):
         info.set_splits(splits)
 
 

@@ -85,7 +85,7 @@ def relabel_goals(
         if max_distance is not None:
             max_distances = tf.minimum(max_distances, max_distance)
         stateless_seed = tf.stack([tf.cast(seed, tf.int64), tf.cast(index, tf.int64)])
-        distance = _draw_distances(max_distances, strategy, gamma, stateless_seed)
+        distance = _draw(max_distances, strategy, gamma, stateless_seed)
         observation = steps[rlds_types.OBSERVATION]
         candidates = observation if get_goal is None else get_goal(observation)
         result = dict(steps)
@@ -106,9 +106,7 @@ def relabel_goals(
     return _episodes.over_steps_by_index(data, transform_steps)
 
 
-def _draw_distances(
-    max_distances: tf.Tensor, strategy: str, gamma: float, seed: tf.Tensor
-) -> tf.Tensor:
+def _draw(max_distances: tf.Tensor, strategy: str, gamma: float, seed: tf.Tensor) -> tf.Tensor:
     """Draws a distance from 1 to the maximum for each step; 0 if the maximum is 0."""
     if strategy == "last":
         return max_distances

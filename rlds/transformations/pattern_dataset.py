@@ -149,9 +149,7 @@ class Patterns:
                 _check_condition(condition, step_spec)
                 if condition.quantity == "data":
                     reaches.setdefault(condition.flat_source_index, 1)
-        self._columns = [
-            _Column(index, fields[index], reach - 1) for index, reach in reaches.items()
-        ]
+        self._columns = [_Column(i, fields[i], reach - 1) for i, reach in reaches.items()]
         self._rules = [_Rule(config, list(reaches)) for config in configs]
         self.are_dense = not any(column.is_packed for column in self._columns)
         self._max_steps = self._choose_max_steps(step_spec)
@@ -604,10 +602,8 @@ def _choose_in_block(
     jumps = tf.concat([jumps, [after_block]], 0)
     is_reached = tf.equal(tf.range(after_block + 1), 0)
     for _ in range(_BLOCK_SIZE.bit_length()):
-        num_paths = tf.math.unsorted_segment_max(
-            tf.cast(is_reached, tf.int32), jumps, after_block + 1
-        )
-        is_reached |= num_paths > 0
+        flags = tf.cast(is_reached, tf.int32)
+        is_reached |= tf.math.unsorted_segment_max(flags, jumps, after_block + 1) > 0
         jumps = tf.gather(jumps, jumps)
     return is_reached[1:after_block]
 

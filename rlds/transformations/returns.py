@@ -141,13 +141,13 @@ def _to_go(columns: Any, gamma: float, is_final_known: Any) -> Any:
     discounts = _episodes.leaves_of(columns, rlds_types.DISCOUNT)
     discount_of = _episodes.discounts_of(columns, "returns")
     sums = [
-        _compute_sums(reward, discounts.get(discount_of[path]), gamma, is_final_known)
+        _sum(reward, discounts.get(discount_of[path]), gamma, is_final_known)
         for path, reward in _episodes.leaves_of(columns, rlds_types.REWARD).items()
     ]
     return tf.nest.pack_sequence_as(columns[rlds_types.REWARD], sums)
 
 
-def _compute_sums(
+def _sum(
     reward: tf.Tensor, discount: tf.Tensor | None, gamma: float, is_final_known: Any
 ) -> tf.Tensor:
     num_steps = _layouts.num_steps(reward)
@@ -161,13 +161,11 @@ def _compute_sums(
         if discount is not None:
             discount = tf.cast(discount, tf.float64)
             factors = _episodes.match_rank(discount, factors) * discount
-        sums = _compute_discounted_sums(sums, _episodes.match_rank(sums, factors), num_steps)
+        sums = _sum_discounted(sums, _episodes.match_rank(sums, factors), num_steps)
     return tf.cast(sums, _episodes.float_dtype(reward))
 
 
-def _compute_discounted_sums(
-    rewards: tf.Tensor, factors: tf.Tensor, num_steps: tf.Tensor
-) -> tf.Tensor:
+def _sum_discounted(rewards: tf.Tensor, factors: tf.Tensor, num_steps: tf.Tensor) -> tf.Tensor:
     """Solves sums[i] = rewards[i] + factors[i] * sums[i + 1], in log2(num_steps) passes.
 
     Each pass doubles the number of steps that the sums and the factors cover.

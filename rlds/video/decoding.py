@@ -162,9 +162,8 @@ class ClipReader:
         is_in_order = indices[0] in (0, self._next_frame)
         for position, frame in enumerate(indices):
             key_packet = key_packets[frame]
-            if self._is_drained or not (
-                key_packet < self._next_packet and self._next_frame <= frame
-            ):
+            is_ahead = key_packet < self._next_packet and self._next_frame <= frame
+            if self._is_drained or not is_ahead:
                 self._seek(key_packet, frame)
             next_indices = indices[position + 1 :][:1]
             is_continued = is_in_order or any(

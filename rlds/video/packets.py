@@ -197,12 +197,10 @@ def read_packets(container: Any, stream: Any, size: int, tables: PacketTables) -
     Raises:
       ValueError: There are no packets, or a packet has no time stamp or offset.
     """
-    rows_and_fault = _read_index(stream, size) if tables.are_in_order else None
-    if rows_and_fault is None:
-        rows_and_fault = _read_by_demuxing(
-            container, stream, size, tables.have_several_descriptions
-        )
-    rows, fault = rows_and_fault
+    result = _read_index(stream, size) if tables.are_in_order else None
+    if result is None:
+        result = _read_by_demuxing(container, stream, size, tables.have_several_descriptions)
+    rows, fault = result
     if not len(rows):
         raise ValueError(fault or "no packets of video")
     if not fault and len(rows) < stream.frames:

@@ -136,9 +136,8 @@ class LogAssembler:
         try:
             with riegeli.RecordReader(file) as reader:
                 while num_copied < len(positions):
-                    num_copied += self._copy_chunk(
-                        reader, positions[num_copied:], first_steps - num_copied
-                    )
+                    remaining = positions[num_copied:]
+                    num_copied += self._copy_chunk(reader, remaining, first_steps - num_copied)
         except riegeli.InvalidArgumentError as e:
             raise DamagedDataError(f"{file} is damaged: {e}") from e
 
@@ -169,13 +168,11 @@ class LogAssembler:
         reader.seek(riegeli.RecordPosition(chunk.begin, 0))
         records = reader.read_batch()
         steps = [records[index] for index in indices.tolist()]
-        marks = [_mark_first(steps[step]) for step in first_steps.tolist()]
-        if is_complete and all(
-            steps[step] == mark for step, mark in zip(first_steps.tolist(), marks)
-        ):
+        marks = {step: _mark_first(steps[step]) for step in first_steps.tolist()}
+        if is_complete and all(steps[step] == mark for step, mark in marks.items()):
             self._copy_stored_chunk(chunk)
             return count
-        for step, mark in zip(first_steps.tolist(), marks):
+        for step, mark in marks.items():
             steps[step] = mark
         self._write(steps)
         return count

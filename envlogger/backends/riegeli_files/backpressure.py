@@ -79,9 +79,8 @@ class Backpressure:
     def begin_batch(self) -> None:
         """Updates the idle time; call it at the start of a batch, after the thread has waited."""
         self._batch_start = self._clock()
-        self._idle_budget_s = min(
-            self._idle_budget_s + 2 * (self._batch_start - self._batch_end), _MAX_IDLE_S
-        )
+        idle_s = self._batch_start - self._batch_end
+        self._idle_budget_s = min(self._idle_budget_s + 2 * idle_s, _MAX_IDLE_S)
 
     def is_flush_due(self) -> bool:
         """Returns whether this batch ends with a flush; call it after the jobs."""

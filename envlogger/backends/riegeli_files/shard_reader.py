@@ -117,9 +117,7 @@ def read_metadata(directory: epath.Path) -> Data:
 def list_directories(directory: epath.Path) -> list[epath.Path]:
     """Returns all subdirectories in the order of shards, including other directories."""
     try:
-        return [
-            directory / entry.name for entry in stores.list_directory(directory) if entry.is_dir
-        ]
+        return [directory / item.name for item in stores.list_directory(directory) if item.is_dir]
     except FileNotFoundError:
         if stores.is_local(directory):
             raise

@@ -218,9 +218,7 @@ def load(
     filters = [_as_function(spec) for spec in filter_functions]
     if standardize_fn is not None or filters:
         function = _as_function(standardize_fn)
-        version = ", ".join(
-            _name_function(callback) for callback in (function, *filters) if callback
-        )
+        version = ", ".join(map(_name_function, filter(None, (function, *filters))))
         standardize = _FilterAndStandardize(function, tuple(filters))
         table = map_episodes(table, standardize, version=version)
     fields = table.storage.fields
