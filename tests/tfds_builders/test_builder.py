@@ -17,7 +17,7 @@ from tfds_files import ExampleEncoder
 
 
 class RldsToy(SourceBuilder):
-    """Episodes that are made up."""
+    """Synthetic episodes."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -41,25 +41,25 @@ def download_config(**kwargs):
     return tfds.download.DownloadConfig(**kwargs)
 
 
-def staging(tmp_path):
+def staging_folder(tmp_path):
     return tmp_path / "toy" / ".1.0.0.parts"
 
 
-def steps_as_stored(builder):
-    """The undecoded steps of all episodes, as dlimp, Octo and OpenVLA read them."""
+def read_stored_steps(builder):
+    """Returns the undecoded steps of all episodes, as dlimp, Octo and OpenVLA read them."""
     decoders = {"steps": tfds.decode.SkipDecoding()}
     dataset = builder.as_dataset("train", decoders=decoders)
     return {e["episode_id"]: e["steps"] for e in dataset.as_numpy_iterator()}
 
 
-def test_float64_is_rounded_where_that_is_asked_for(raw, tmp_path):
+def test_float64_is_rounded_on_request(raw, tmp_path):
     source = ToySource(raw)
     options = {"name": "toy", "data_dir": tmp_path}
     exact = convert(source, **options)
     assert exact.info.features["steps"]["observation"].np_dtype == np.float64
-    assert steps_as_stored(exact)[b"toy.raw:2"]["observation"].dtype == object  # Not decoded.
+    assert read_stored_steps(exact)[b"toy.raw:2"]["observation"].dtype == object  # Not decoded.
     rounded = convert(source, **options, version="1.0.1", float64="float32")
-    stored = steps_as_stored(rounded)
+    stored = read_stored_steps(rounded)
     assert len(stored) == 10
     for index in range(source.count):
         episode = source.read("train", index)
@@ -87,7 +87,7 @@ def test_a_float64_beyond_float32_is_refused(raw, tmp_path):
 
 
 @pytest.mark.slow
-def test_all_ways_of_converting_agree(raw, tmp_path):
+def test_all_kinds_of_conversions_write_the_same_records(raw, tmp_path):
     builder = conversions.check_conversion(
         lambda: ToySource(raw), tmp_path / "data", builder=RldsToy, path=raw
     )
@@ -118,7 +118,7 @@ def test_all_ways_of_converting_agree(raw, tmp_path):
 
 
 @pytest.mark.slow
-def test_files_are_those_that_tfds_writes(raw, tmp_path):
+def test_files_have_the_bytes_that_tfds_writes(raw, tmp_path):
     """The order, the number of shards and the bytes of TFDS's own writer, given the same keys."""
     builder = convert(
         ToySource(raw), name="toy", data_dir=tmp_path, download_config=download_config(num_shards=3)
@@ -161,10 +161,10 @@ def test_without_shuffling_the_order_of_the_source_is_kept(raw, tmp_path):
     builder = convert(ToySource(raw), name="toy", data_dir=tmp_path, shuffle=False)
     dataset = builder.as_dataset(split="train")
     assert [int(episode["seed"]) for episode in dataset] == list(range(10))
-    builder.as_dataset(split="train", shuffle_files=True)  # Allowed, though they are in order.
+    builder.as_dataset(split="train", shuffle_files=True)  # Allowed, although they are in order.
 
 
-def test_raw_data_in_manual_dir(raw, tmp_path):
+def test_raw_data_in_the_manual_dir_is_converted(raw, tmp_path):
     dataset = tfds.load(
         "rlds_toy",
         data_dir=tmp_path / "data",
@@ -174,10 +174,10 @@ def test_raw_data_in_manual_dir(raw, tmp_path):
         },
     )
     assert len(dataset) == 10
-    again = tfds.builder("rlds_toy", data_dir=tmp_path / "data")
-    assert again.info.splits["train"].num_shards == 2
-    assert again.info.features["steps"]["observation"].np_dtype == np.float64
-    assert again.info.metadata["made_by"] == "nobody"
+    builder = tfds.builder("rlds_toy", data_dir=tmp_path / "data")
+    assert builder.info.splits["train"].num_shards == 2
+    assert builder.info.features["steps"]["observation"].np_dtype == np.float64
+    assert builder.info.metadata["made_by"] == "nobody"
 
 
 def test_missing_raw_data_is_an_error(tmp_path):
@@ -186,7 +186,7 @@ def test_missing_raw_data_is_an_error(tmp_path):
     assert RldsToy(data_dir=tmp_path).info.features is None
 
 
-def test_existing_dataset_stays(raw, tmp_path):
+def test_an_existing_dataset_is_not_overwritten(raw, tmp_path):
     first = convert(ToySource(raw), name="toy", data_dir=tmp_path)
     before = conversions.contents(first.data_path)
     with pytest.raises(FileExistsError, match="not overwritten"):
@@ -194,7 +194,7 @@ def test_existing_dataset_stays(raw, tmp_path):
     assert conversions.contents(first.data_path) == before
 
 
-def test_other_raw_data_at_the_same_place(raw, tmp_path):
+def test_an_existing_dataset_of_other_raw_data_is_an_error(raw, tmp_path):
     RldsToy(path=raw, data_dir=tmp_path).download_and_prepare()
     RldsToy(path=raw, data_dir=tmp_path).download_and_prepare()
     other = tmp_path / "other.raw"
@@ -204,14 +204,14 @@ def test_other_raw_data_at_the_same_place(raw, tmp_path):
     assert RldsToy(data_dir=tmp_path).info.splits["train"].num_examples == 10
 
 
-def test_damage_is_an_error_and_nothing_is_left(raw, tmp_path):
+def test_damage_is_an_error_and_leaves_no_files(raw, tmp_path):
     with pytest.raises(SourceError, match=r"toy.raw, episode 5, row 3, field 'action': scratched"):
         convert(ToySource(raw, damaged=5), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
     assert not list((tmp_path / "toy").glob("incomplete*"))
 
 
-def test_damage_is_left_out(raw, tmp_path):
+def test_damaged_episodes_are_skipped_on_request(raw, tmp_path):
     with pytest.warns(UserWarning, match=r"1 episode is damaged and left out: .*, episode 5"):
         builder = convert(
             ToySource(raw, damaged=5), name="toy", data_dir=tmp_path, skip_damaged=True
@@ -227,22 +227,22 @@ def test_nan_is_damage(raw, tmp_path):
         convert(ToySource(raw, nan=2), name="toy", data_dir=tmp_path)
 
 
-def test_totals_have_to_agree(raw, tmp_path, monkeypatch):
+def test_totals_that_contradict_the_episodes_are_refused(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ToySource, "can", Can(totals=lambda split: {"rows": 20}))
     with pytest.raises(SourceError, match=r"\.raw.* 'train' has 20 rows, but its episodes have 19"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
 
 
-def test_keys_have_to_be_unique(raw, tmp_path, monkeypatch):
+def test_equal_keys_are_refused(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ToySource, "key", lambda self, split, index: f"key {index % 5}")
     with pytest.raises(SourceError, match="another episode has the key 'key 0'"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
 
 
-def test_names_of_fields_that_are_taken(raw, tmp_path, monkeypatch):
-    taken = ToySource.fields.replace(episode={"truncated": np.bool_})
-    monkeypatch.setattr(ToySource, "fields", taken)
+def test_reserved_names_of_fields_are_refused(raw, tmp_path, monkeypatch):
+    fields = ToySource.fields.replace(episode={"truncated": np.bool_})
+    monkeypatch.setattr(ToySource, "fields", fields)
     with pytest.raises(ValueError, match="ToySource: the name 'truncated' is reserved"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
 
@@ -257,13 +257,13 @@ def test_too_many_shards_are_refused(raw, tmp_path):
         )
 
 
-def test_what_was_read_back_has_to_be_what_was_written(raw, tmp_path, monkeypatch):
-    """A file loses an episode on its way."""
+def test_a_file_that_differs_from_the_written_episodes_is_an_error(raw, tmp_path, monkeypatch):
+    """A file has one episode twice, and lacks another."""
     examples = export._Plan.examples
 
     def lose_one(plan, shard):
-        found = list(examples(plan, shard))
-        return iter([*found[:-1], found[0]])
+        loaded = list(examples(plan, shard))
+        return iter([*loaded[:-1], loaded[0]])
 
     monkeypatch.setattr(export._Plan, "examples", lose_one)
     with pytest.raises(ValueError, match="differs from the written data; write it again"):
@@ -271,40 +271,40 @@ def test_what_was_read_back_has_to_be_what_was_written(raw, tmp_path, monkeypatc
     assert not (tmp_path / "toy" / "1.0.0").exists()
 
 
-def test_what_was_encoded_has_to_be_what_was_read(raw, tmp_path, monkeypatch):
+def test_encoded_values_that_differ_from_the_read_ones_are_an_error(raw, tmp_path, monkeypatch):
     encode_all = ExampleEncoder.encode_all
 
-    def encode_wrong(self, columns, lengths):
+    def encode_wrongly(self, columns, lengths):
         steps = {**columns["steps"], "observation": columns["steps"]["observation"] + 1}
         return encode_all(self, {**columns, "steps": steps}, lengths)
 
-    monkeypatch.setattr(ExampleEncoder, "encode_all", encode_wrong)
+    monkeypatch.setattr(ExampleEncoder, "encode_all", encode_wrongly)
     with pytest.raises(ValueError, match="steps/observation is not what was encoded: values"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
 
 
-def test_parts_are_read_in_windows(raw, tmp_path, monkeypatch):
+def test_small_windows_do_not_change_the_files(raw, tmp_path, monkeypatch):
     expected = conversions.contents(
         convert(ToySource(raw), name="toy", data_dir=tmp_path).data_path
     )
     monkeypatch.setattr(export, "_WINDOW_BYTES", 1500)  # An episode has some 500 bytes.
-    made = convert(ToySource(raw), name="toy", data_dir=tmp_path / "windows")
-    assert conversions.contents(made.data_path) == expected
+    builder = convert(ToySource(raw), name="toy", data_dir=tmp_path / "windows")
+    assert conversions.contents(builder.data_path) == expected
 
 
-def test_the_error_says_how_to_go_on(raw, tmp_path):
+def test_errors_name_the_staging_folder(raw, tmp_path):
     with pytest.raises(conversions.Interrupted) as caught:
         source = conversions.interrupted(ToySource(raw), 5, [])
         convert(source, name="toy", data_dir=tmp_path)
-    assert str(staging(tmp_path)) in caught.value.__notes__[0]
+    assert str(staging_folder(tmp_path)) in caught.value.__notes__[0]
 
 
-def test_damaged_staging_is_refused(raw, tmp_path):
+def test_damaged_staged_records_are_refused(raw, tmp_path):
     with pytest.raises(conversions.Interrupted):
         source = conversions.interrupted(ToySource(raw), 6, [])
         convert(source, name="toy", data_dir=tmp_path)
-    (records,) = staging(tmp_path).glob("00000/1.0.0/part-train*")
+    (records,) = staging_folder(tmp_path).glob("00000/1.0.0/part-train*")
     content = bytearray(records.read_bytes())
     content[20] ^= 1
     records.write_bytes(bytes(content))

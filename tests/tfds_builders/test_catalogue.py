@@ -1,4 +1,4 @@
-"""RLDS datasets of the TFDS catalogue, with made-up values, pass through our transformations."""
+"""RLDS datasets of the TFDS catalogue, with synthetic values, pass through our transformations."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import rlds.tfds
 from rlds import transformations
 
 FAMILIES = ("d4rl_", "rlu_", "robosuite_", "locomotion", "robomimic_")
-# Steps as they are in Open X-Embodiment: those that Google converted, and those of the template.
+# Steps of Open X-Embodiment: of datasets that Google converted, and of the template.
 GOOGLE = {
     "observation": {
         "image": tfds.features.Image(shape=(32, 40, 3), encoding_format="jpeg"),
@@ -43,17 +43,17 @@ OPEN_X = {
     "viola": TEMPLATE,
 }
 NAMES = [name for name in tfds.list_builders() if name.startswith(FAMILIES)]
-# One of each kind; the others take minutes, and are alike.
+# One of each kind: all of them take minutes, and are alike.
 QUICK = {
     "fractal20220817_data",
     "rlu_atari",
 }
 
 
-def value_of(feature, rng):
-    """A made-up value of a feature."""
+def make_value(feature, rng):
+    """Returns a synthetic value of a feature."""
     if isinstance(feature, tfds.features.FeaturesDict):
-        return {name: value_of(child, rng) for name, child in feature.items()}
+        return {name: make_value(child, rng) for name, child in feature.items()}
     if isinstance(feature, tfds.features.Text):
         return "pick the can"
     return rng.integers(0, 2, feature.shape).astype(feature.np_dtype)
@@ -75,7 +75,7 @@ def store(directory, step):
     with rlds.tfds.EpisodeWriter(directory, config, version="0.1.0", float64="bytes") as writer:
         features = tfds.builder_from_directory(directory).info.features["steps"].feature
         for length in (3, 5):
-            steps = [value_of(features, rng) for _ in range(length)]
+            steps = [make_value(features, rng) for _ in range(length)]
             for index, values in enumerate(steps):
                 values["is_first"], values["is_last"] = index == 0, index == length - 1
             writer.add_episode({"steps": steps})
@@ -88,7 +88,7 @@ def stored(tmp_path_factory):
     for name, step in OPEN_X.items():
         store(directory / name / "0.1.0", step)
     rows = raw_rlu.rwrl_episodes(2, rows=1001)
-    for episode in rows:  # TFDS has no place for what is nested deeper.
+    for episode in rows:  # TFDS has no features for deeper nests.
         del episode["observation:sensors:height"]
     raw_rlu.write_files(directory, "episodes.tfrecord", rows, compression="")
     return directory
@@ -112,7 +112,7 @@ def offline(stored, monkeypatch):
 )
 def test_transformations_work_on_catalogued_datasets(name, offline):
     builder = tfds.builder(name)
-    if name in OPEN_X:  # The features are those of what is stored.
+    if name in OPEN_X:  # The stored dataset has its features.
         episodes = builder.get_ds_builder().as_dataset(split="train")
     else:
         with tfds.testing.mock_data(num_examples=2):
@@ -132,9 +132,9 @@ def test_transformations_work_on_catalogued_datasets(name, offline):
         lengths.append(len(steps))
         batched = transformations.to_batched(episode[rlds.STEPS])
         tf.nest.assert_same_structure(batched, steps[0])
-        found = list(paired[rlds.STEPS])
-        assert len(found) == len(steps) - 1
-        for index, pair in enumerate(found):
+        batches = list(paired[rlds.STEPS])
+        assert len(batches) == len(steps) - 1
+        for index, pair in enumerate(batches):
             for first, both in zip(tf.nest.flatten(steps[index]), tf.nest.flatten(pair)):
                 np.testing.assert_array_equal(both[0], first)
     marked = transformations.map_nested_steps(
@@ -145,6 +145,6 @@ def test_transformations_work_on_catalogued_datasets(name, offline):
     assert set(step_spec) >= {rlds.OBSERVATION, rlds.ACTION}
 
 
-def test_there_are_datasets_to_test():
+def test_the_catalogue_has_datasets_to_test():
     assert len(NAMES) >= 25
     assert {*NAMES, *OPEN_X} >= QUICK

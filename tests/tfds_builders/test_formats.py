@@ -1,4 +1,4 @@
-"""The builder of every format makes a dataset of its raw data that holds what the source reads."""
+"""The builder of every format writes a dataset with the episodes of its source."""
 
 import conversions
 import hostile_sources
@@ -12,19 +12,19 @@ BUILDERS = {
     for kind in (getattr(tfds_builders, name) for name in tfds_builders.__all__)
     if hasattr(kind, "source_class")
 }
-# Those of TFDS are copied, and those of RL Unplugged have configs: they have tests of their own.
+# Datasets of TFDS are copied, and RL Unplugged has configs: both have tests of their own.
 NAMES = [name for name in hostile_sources.NAMES if not name.startswith(("folder_", "rlu_"))]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_dataset_holds_what_its_source_reads(name, tmp_path):
-    (made := tmp_path / "made").mkdir()
+def test_a_dataset_has_the_episodes_of_its_source(name, tmp_path):
+    (target := tmp_path / "made").mkdir()
     path = hostile_sources.write_raw(name, tmp_path / "raw")
     format = hostile_sources.FORMATS[name].format
     conversions.check_conversion(
         lambda: rlds.sources.open(path, "all").source,
-        made,
+        target,
         builder=BUILDERS.get(rlds.sources.formats()[format].load()),
         path=path,
     )

@@ -1,4 +1,4 @@
-"""Every source there is: killed, resumed, and read by a pipeline, it gives the same bytes."""
+"""Every source is converted to the same bytes if killed and resumed, and by a pipeline."""
 
 import json
 import os
@@ -21,21 +21,21 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def sources(request, tmp_path_factory):
-    """The sources of the tests that were chosen."""
+    """The sources of the selected tests."""
     items = [item for item in request.session.items if item.path == Path(__file__)]
     chosen = {item.callspec.params["name"] for item in items}
-    return {name: written(name, tmp_path_factory.mktemp(name)) for name in NAMES if name in chosen}
+    return {name: write(name, tmp_path_factory.mktemp(name)) for name in NAMES if name in chosen}
 
 
-def written(name, directory):
+def write(name, directory):
     """Writes small raw data of a format, and returns its source."""
     FORMATS[name].write(directory)
     return FORMATS[name].source(directory)
 
 
 @pytest.fixture(scope="module")
-def killed(sources, tmp_path_factory):
-    """For each source, what became of conversions that were killed."""
+def kill_results(sources, tmp_path_factory):
+    """The results of killed conversions, by source."""
     directory = tmp_path_factory.mktemp("killed")
     (directory / "sources").write_bytes(pickle.dumps(sources))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -46,36 +46,36 @@ def killed(sources, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_killed_conversions_resume_to_the_same_files(killed, name):
-    result = killed[name]
+def test_killed_conversions_resume_to_the_same_files(kill_results, name):
+    result = kill_results[name]
     assert result["num_kills"]
     assert result["contents"] == result["expected"]
     assert result["left"] == ["1.0.0"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_goes_on_after_any_episode(sources, name):
+def test_reading_resumes_after_any_episode(sources, name):
     source = sources[name]
     for split in source.splits:
-        for part in reading.parts(source, split):
-            whole = [pickle.dumps(it) for it in reading.episodes(source, split, part)]
-            for index, episode in enumerate(map(pickle.loads, whole)):
-                rest = reading.episodes(source, split, part, episode.key)
-                assert [digest(e) for e in rest] == [
-                    digest(pickle.loads(e)) for e in whole[index + 1 :]
+        for piece in reading.parts(source, split):
+            pickles = [pickle.dumps(it) for it in reading.episodes(source, split, piece)]
+            for index, episode in enumerate(map(pickle.loads, pickles)):
+                resumed = reading.episodes(source, split, piece, episode.key)
+                assert [digest(e) for e in resumed] == [
+                    digest(pickle.loads(e)) for e in pickles[index + 1 :]
                 ]
 
 
 def digest(episode):
-    """An episode without what is only for the progress bar, in a form that can be compared."""
-    described = dict(vars(episode), fraction=None)
-    return conversions.to_lists(described)
+    """Returns an episode as nested lists, without the fraction of the progress bar."""
+    fields = dict(vars(episode), fraction=None)
+    return conversions.to_lists(fields)
 
 
-@pytest.mark.filterwarnings("ignore")  # Of Beam, in a version that others decide.
+@pytest.mark.filterwarnings("ignore")  # Of Beam, whose version we do not choose.
 @pytest.mark.parametrize("name", NAMES)
-def test_pipeline_gives_the_same_bytes(sources, killed, tmp_path, name):
-    made = tfds_builders.convert(
+def test_a_beam_pipeline_writes_the_same_bytes(sources, kill_results, tmp_path, name):
+    builder = tfds_builders.convert(
         sources[name],
         name="dataset",
         data_dir=tmp_path,
@@ -83,4 +83,4 @@ def test_pipeline_gives_the_same_bytes(sources, killed, tmp_path, name):
             beam_runner="DirectRunner", beam_options=["--direct_running_mode=in_memory"]
         ),
     )
-    assert conversions.contents(made.data_path) == killed[name]["expected"]
+    assert conversions.contents(builder.data_path) == kill_results[name]["expected"]

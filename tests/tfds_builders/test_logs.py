@@ -23,10 +23,10 @@ FLOAT = specs.Array((), np.float64)
 INT = specs.Array((), np.int64)
 
 
-# --- Small worlds --------------------------------------------------------------------------------
+# --- Helpers -------------------------------------------------------------------------------------
 
 
-def episode(*observations, actions=None, rewards=None, custom_data=None):
+def make_steps(*observations, actions=None, rewards=None, custom_data=None):
     """Returns a recorded episode that ends in a terminal state."""
     count = len(observations)
     actions = actions or [1] * (count - 1)
@@ -40,7 +40,7 @@ def episode(*observations, actions=None, rewards=None, custom_data=None):
     return steps
 
 
-def reader(*episodes, episode_metadata=(), metadata=None, **env_specs):
+def make_log(*episodes, episode_metadata=(), metadata=None, **env_specs):
     """Returns a reader of episodes in memory; `env_specs` are `observation=spec`, ...."""
     metadata = dict(metadata or {})
     if env_specs:
@@ -56,10 +56,10 @@ def reader(*episodes, episode_metadata=(), metadata=None, **env_specs):
     return envlogger.Reader(backend=InMemoryBackendReader(writer))
 
 
-def numbered(*numbers, **kwargs):
-    """Returns a reader whose n-th episode shows only the n-th number."""
+def log_values(*values, **kwargs):
+    """Returns a reader whose n-th episode observes only the n-th value."""
     env_specs = {"observation": INT, "action": INT, "reward": FLOAT, "discount": FLOAT}
-    return reader(*(episode(number, number) for number in numbers), **env_specs, **kwargs)
+    return make_log(*(make_steps(value, value) for value in values), **env_specs, **kwargs)
 
 
 def record(directory, episodes=2, seed=1, **kwargs):
@@ -83,10 +83,10 @@ def read(builder, split="train", **kwargs):
     return result
 
 
-def metadata_of(builder):
-    """Returns what was recorded of the log."""
-    made = ("conversion", "lineage")
-    return {k: v for k, v in builder.info.metadata.items() if k not in made}
+def read_metadata(builder):
+    """Returns the metadata of the log."""
+    added = ("conversion", "lineage")
+    return {k: v for k, v in builder.info.metadata.items() if k not in added}
 
 
 def stack(rows):
@@ -101,22 +101,22 @@ def object_scalar(value):
     return array
 
 
-def assert_same_bits(got, expected):
+def assert_same_bits(actual, expected):
     if isinstance(expected, dict):
-        assert got.keys() == expected.keys()
+        assert actual.keys() == expected.keys()
         for key in expected:
-            assert_same_bits(got[key], expected[key])
+            assert_same_bits(actual[key], expected[key])
     else:
-        assert got.dtype == expected.dtype
-        assert got.shape == expected.shape
+        assert actual.dtype == expected.dtype
+        assert actual.shape == expected.shape
         if expected.dtype == object:
             encoded = [x.encode() if isinstance(x, str) else x for x in expected.flat]
-            assert list(got.flat) == encoded
+            assert list(actual.flat) == encoded
         else:
-            assert got.tobytes() == expected.tobytes()
+            assert actual.tobytes() == expected.tobytes()
 
 
-# --- The main story ------------------------------------------------------------------------------
+# --- Conversion ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_a_log_becomes_a_dataset(tmp_path):
     )
     builder = build_from_logs(log, name="catch", data_dir=tmp_path / "data")
     assert builder.info.full_name == "catch/1.0.0"
-    assert metadata_of(builder) == {"agent": "down"}
+    assert read_metadata(builder) == {"agent": "down"}
     examples = read(builder)
     with envlogger.Reader(log) as recorded:
         assert len(examples) == len(recorded.episodes)
@@ -147,20 +147,20 @@ def test_a_log_becomes_a_dataset(tmp_path):
 
 @pytest.mark.slow
 def test_the_dataset_loads_without_this_package(tmp_path):
-    builder = build_from_logs(numbered(7, 8), name="numbers", data_dir=tmp_path)
+    builder = build_from_logs(log_values(7, 8), name="numbers", data_dir=tmp_path)
     code = """
 import json, sys
 import tensorflow_datasets as tfds
 directory, data_dir = sys.argv[1:]
-seen = []
+values = []
 for dataset in (
     tfds.builder_from_directory(directory).as_dataset(split="train"),
     tfds.load("numbers", data_dir=data_dir, split="train"),
 ):
     steps = [next(iter(episode["steps"])) for episode in dataset]
-    seen.append([int(step["observation"]) for step in steps])
+    values.append([int(step["observation"]) for step in steps])
 ours = {"rlds", "envlogger", "riegeli", "tfds_builders"} & set(sys.modules)
-print(json.dumps([seen, sorted(ours)]))
+print(json.dumps([values, sorted(ours)]))
 """
     result = forked.run(code, builder.data_path, tmp_path, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -182,16 +182,16 @@ def extremes(dtype, shape):
     return [np.resize(np.roll(np.array(values, dtype), i), shape) for i in range(4)]
 
 
-NUMBERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-NUMBERS += ["float16", "float32", "float64", "complex64", "complex128"]
+DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+DTYPES += ["float16", "float32", "float64", "complex64", "complex128"]
 SHAPES = [(), (2, 3), (2, 0)]
 FIELDS = {
     f"{dtype}{shape}".replace(" ", ""): extremes(dtype, shape)
-    for dtype in [*NUMBERS, ml_dtypes.bfloat16]
+    for dtype in [*DTYPES, ml_dtypes.bfloat16]
     for shape in SHAPES
     if (dtype, 0 in shape) != ("uint32", True)
 }
-# All but one array of each dtype. What is done with them does not depend on where they stand.
+# All but one array of each dtype. Their conversion does not depend on the field.
 SHAPED = {name for name in FIELDS if not name.endswith("(2,3)")}
 FIELDS |= {
     "float": [0.1, float("nan"), 1e308, -0.0],
@@ -208,12 +208,12 @@ FIELDS |= {
 
 
 @pytest.mark.slow
-def test_values_come_back_bit_by_bit(tmp_path):
+def test_values_keep_every_bit(tmp_path):
     """All kinds of values as observation and episode metadata, some as action and custom data."""
     rows = [{name: values[i] for name, values in FIELDS.items()} for i in range(4)]
     some = [{name: row[name] for name in FIELDS if name not in SHAPED} for row in rows]
-    steps = episode(*rows, actions=some[1:], custom_data=[{"custom": row} for row in some])
-    log = reader(steps, episode_metadata=[{"metadata": rows[0]}])
+    steps = make_steps(*rows, actions=some[1:], custom_data=[{"custom": row} for row in some])
+    log = make_log(steps, episode_metadata=[{"metadata": rows[0]}])
     [example] = read(build_from_logs(log, name="types", data_dir=tmp_path))
     expected = to_rlds_episode(steps)
     for field in ("observation", "action", "custom"):
@@ -223,10 +223,10 @@ def test_values_come_back_bit_by_bit(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_a_log_cannot_tell_from_none_is_restored_from_the_spec(tmp_path):
+def test_empty_arrays_that_logs_store_as_none_are_restored_from_the_spec(tmp_path):
     observation = {"x": specs.Array((0, 2), np.float32), "y": INT, "z": specs.Array((0,), bool)}
-    steps = episode({"x": None, "y": 1, "z": None}, {"x": None, "y": 2, "z": None})
-    log = reader(steps, observation=observation, action=INT, reward=FLOAT, discount=FLOAT)
+    steps = make_steps({"x": None, "y": 1, "z": None}, {"x": None, "y": 2, "z": None})
+    log = make_log(steps, observation=observation, action=INT, reward=FLOAT, discount=FLOAT)
     builder = build_from_logs(log, name="empty", data_dir=tmp_path)
     recorded = read(builder)[0]["steps"]["observation"]
     assert_same_bits(recorded["x"], np.zeros((2, 0, 2), np.float32))
@@ -239,7 +239,7 @@ def test_what_a_log_cannot_tell_from_none_is_restored_from_the_spec(tmp_path):
 @pytest.mark.slow
 def test_order_is_kept_over_shards(tmp_path):
     builder = build_from_logs(
-        numbered(*range(20)),
+        log_values(*range(20)),
         name="numbers",
         data_dir=tmp_path,
         download_config=tfds.download.DownloadConfig(num_shards=4),
@@ -255,20 +255,20 @@ def test_order_is_kept_over_shards(tmp_path):
 
 @pytest.mark.slow
 def test_ids_count_over_all_logs_and_splits(tmp_path):
-    logs = {"train": [numbered(1, 2), numbered(3)], "test": numbered(4, 5)}
+    logs = {"train": [log_values(1, 2), log_values(3)], "test": log_values(4, 5)}
     builder = build_from_logs(logs, name="numbers", data_dir=tmp_path)
-    seen = {
+    actual = {
         split: [(e["episode_id"], e["steps"]["observation"][0]) for e in read(builder, split)]
         for split in logs
     }
-    assert seen == {
+    assert actual == {
         "train": [(b"0", 1), (b"1", 2), (b"2", 3)],
         "test": [(b"3", 4), (b"4", 5)],
     }
 
 
 def test_an_episode_of_one_step_takes_zeros_from_the_specs(tmp_path):
-    log = reader(
+    log = make_log(
         [envlogger.StepData(dm_env.restart(1), None)],
         observation=INT,
         action={"a": specs.Array((2,), np.float16), "s": specs.StringArray(())},
@@ -280,13 +280,13 @@ def test_an_episode_of_one_step_takes_zeros_from_the_specs(tmp_path):
     assert example["steps"]["action"]["s"].tolist() == [b""]
 
 
-def test_without_specs_a_longer_episode_shows_what_an_action_is(tmp_path):
-    log = reader([envlogger.StepData(dm_env.restart(1), None)], episode(2, 3))
-    one, two = read(build_from_logs(log, name="one", data_dir=tmp_path))
-    assert one["steps"]["action"].tolist() == [0]
-    assert two["steps"]["action"].tolist() == [1, 0]
+def test_without_specs_a_longer_episode_determines_the_action(tmp_path):
+    log = make_log([envlogger.StepData(dm_env.restart(1), None)], make_steps(2, 3))
+    first, second = read(build_from_logs(log, name="one", data_dir=tmp_path))
+    assert first["steps"]["action"].tolist() == [0]
+    assert second["steps"]["action"].tolist() == [1, 0]
     with pytest.raises(ValueError, match=r"reader 0 .* no specs .* no episode with an action"):
-        build_from_logs(reader([envlogger.StepData(dm_env.restart(1), None)]), name="x")
+        build_from_logs(make_log([envlogger.StepData(dm_env.restart(1), None)]), name="x")
 
 
 # --- Metadata ------------------------------------------------------------------------------------
@@ -301,8 +301,8 @@ def test_metadata_becomes_json(tmp_path):
         "bytes": "é".encode(),
         "nested": {"tuple": (1, None), 3: [True]},
     }
-    builder = build_from_logs(numbered(1, metadata=metadata), name="numbers", data_dir=tmp_path)
-    assert metadata_of(builder) == {
+    builder = build_from_logs(log_values(1, metadata=metadata), name="numbers", data_dir=tmp_path)
+    assert read_metadata(builder) == {
         "array": [[0, 1], [2, 3]],
         "scalar": 0.5,
         "big": 2**70,
@@ -312,64 +312,64 @@ def test_metadata_becomes_json(tmp_path):
     }
 
 
-def test_metadata_that_json_cannot_hold_is_refused_unless_replaced(tmp_path):
-    log = numbered(1, metadata={"deep": [1j]})
+def test_metadata_that_json_cannot_hold_is_refused_or_replaced(tmp_path):
+    log = log_values(1, metadata={"deep": [1j]})
     with pytest.raises(ValueError, match=r"reader 0 .*, metadata/deep/0: JSON cannot hold .*Pass"):
         build_from_logs(log, name="numbers", data_dir=tmp_path)
     builder = build_from_logs(log, name="numbers", data_dir=tmp_path, metadata={"seed": 3})
-    assert metadata_of(builder) == {"seed": 3}
+    assert read_metadata(builder) == {"seed": 3}
 
 
 def test_metadata_that_some_episodes_lack_is_marked(tmp_path):
     full = {"score": 1.5, "who": "me", "options": {"level": 3, "map": np.zeros(2, "i4")}}
-    others = [None, {"score": 2.5, "late": True}, {"options": {"level": 4}}]  # None: it was cut.
-    log = numbered(1, 2, 3, 4, episode_metadata=[full, *others])
+    partial = [None, {"score": 2.5, "late": True}, {"options": {"level": 4}}]  # None: it was cut.
+    log = log_values(1, 2, 3, 4, episode_metadata=[full, *partial])
     build_from_logs(log, name="numbers", data_dir=tmp_path)
     # TFDS alone reads it, in batches too.
     dataset = tfds.builder_from_directory(tmp_path / "numbers/1.0.0").as_dataset(
         split="train", decoders={"steps": tfds.decode.SkipDecoding()}
     )
-    found = next(iter(dataset.batch(4).as_numpy_iterator()))
-    assert found["score_known"].tolist() == [True, False, True, False]
-    np.testing.assert_array_equal(found["score"], [1.5, np.nan, 2.5, np.nan])
-    assert found["who_known"].tolist() == [True, False, False, False]
-    assert found["who"].tolist() == [b"me", b"", b"", b""]
-    assert found["late_known"].tolist() == [False, False, True, False]
-    assert found["options_known"].tolist() == [True, False, False, True]
-    options = found["options"]
-    assert set(options) == {"level", "map", "map_known"}  # Where there are options, a level is.
+    batch = next(iter(dataset.batch(4).as_numpy_iterator()))
+    assert batch["score_known"].tolist() == [True, False, True, False]
+    np.testing.assert_array_equal(batch["score"], [1.5, np.nan, 2.5, np.nan])
+    assert batch["who_known"].tolist() == [True, False, False, False]
+    assert batch["who"].tolist() == [b"me", b"", b"", b""]
+    assert batch["late_known"].tolist() == [False, False, True, False]
+    assert batch["options_known"].tolist() == [True, False, False, True]
+    options = batch["options"]
+    assert set(options) == {"level", "map", "map_known"}  # All options have a level.
     assert options["level"].tolist() == [3, 0, 0, 4]
     assert options["map_known"].tolist() == [True, False, False, False]
     assert options["map"].tolist() == [[0, 0]] * 4
 
 
 @pytest.mark.slow
-def test_a_mark_in_the_config_is_filled_in_whether_or_not_something_is_missing(tmp_path):
+def test_a_known_flag_in_the_config_is_always_stored(tmp_path):
     config = rlds_base.DatasetConfig(
         name="marked", episode_metadata_info={"score": np.float32, "score_known": np.bool_}
     )
-    for name, second in (("full", {"score": 2.5}), ("cut", None)):
-        log = numbered(1, 2, episode_metadata=[{"score": 1.5}, second])
-        _, two = read(build_from_logs(log, name=name, data_dir=tmp_path, config=config))
-        assert two["score_known"] == (second is not None)
+    for name, metadata in (("full", {"score": 2.5}), ("cut", None)):
+        log = log_values(1, 2, episode_metadata=[{"score": 1.5}, metadata])
+        _, second = read(build_from_logs(log, name=name, data_dir=tmp_path, config=config))
+        assert second["score_known"] == (metadata is not None)
 
 
-def test_a_mark_whose_name_is_taken():
-    log = numbered(1, 2, episode_metadata=[{"seed": 1, "seed_known": 2}, {"seed_known": 3}])
+def test_a_known_flag_whose_name_is_in_use_is_refused():
+    log = log_values(1, 2, episode_metadata=[{"seed": 1, "seed_known": 2}, {"seed_known": 3}])
     with pytest.raises(ValueError, match=r"'seed' is missing in some episodes, .*'seed_known'"):
         build_from_logs(log, name="numbers")
 
 
 @pytest.mark.slow
-def test_defaults_stand_in_for_missing_metadata(tmp_path):
-    log = numbered(1, 2, episode_metadata=[{"score": 1.5, "who": "me"}, None])
+def test_defaults_replace_missing_metadata(tmp_path):
+    log = log_values(1, 2, episode_metadata=[{"score": 1.5, "who": "me"}, None])
     defaults = {"score": -1.0, "who": "nobody"}
     builder = build_from_logs(
         log, name="numbers", data_dir=tmp_path, episode_metadata_defaults=defaults
     )
-    one, two = read(builder)
-    assert (one["score"], one["who"]) == (1.5, b"me")
-    assert (two["score"], two["who"]) == (-1.0, b"nobody")
+    first, second = read(builder)
+    assert (first["score"], first["who"]) == (1.5, b"me")
+    assert (second["score"], second["who"]) == (-1.0, b"nobody")
     assert "score_known" not in builder.info.features
 
 
@@ -378,25 +378,25 @@ def test_custom_data_that_some_steps_lack_is_marked(tmp_path):
     def info(speed, **more):
         return {"info": {"x": 1, "speed": speed, **more}, "on": True}
 
-    one = episode(1, 2, 3, custom_data=[{"info": {"x": 0}, "on": True}, info(0.5), info(1.5)])
-    other = episode(1, 2, custom_data=[info(2.5), info(3.5)])  # Where nothing is missing.
+    gaps = make_steps(1, 2, 3, custom_data=[{"info": {"x": 0}, "on": True}, info(0.5), info(1.5)])
+    full = make_steps(1, 2, custom_data=[info(2.5), info(3.5)])  # Nothing is missing.
     specs = {"observation": INT, "action": INT, "reward": FLOAT, "discount": FLOAT}
-    log = reader(one, other, **specs)
+    log = make_log(gaps, full, **specs)
     first, second = read(build_from_logs(log, name="numbers", data_dir=tmp_path))
     np.testing.assert_array_equal(first["steps"]["info"]["speed"], [np.nan, 0.5, 1.5])
     assert first["steps"]["info"]["speed_known"].tolist() == [False, True, True]
     assert first["steps"]["info"]["x"].tolist() == [0, 1, 1]
     assert second["steps"]["info"]["speed_known"].tolist() == [True, True]
 
-    nothing = [None, {"x": 1}, {"x": 2}]
-    log = reader(episode(1, 2, 3, custom_data=nothing), episode(1), **specs)
+    custom_data = [None, {"x": 1}, {"x": 2}]
+    log = make_log(make_steps(1, 2, 3, custom_data=custom_data), make_steps(1), **specs)
     first, second = read(build_from_logs(log, name="nothing", data_dir=tmp_path))
     assert first["steps"]["x_known"].tolist() == [False, True, True]
     assert second["steps"]["x_known"].tolist() == [False]
 
 
 @pytest.mark.parametrize(
-    ("second", "words"),
+    ("second", "message"),
     [
         (
             {"x": 1},
@@ -406,31 +406,31 @@ def test_custom_data_that_some_steps_lack_is_marked(tmp_path):
         ({"x": {1}}, r": x: .* holds set"),
     ],
 )
-def test_episode_metadata_that_changes_is_refused(second, words):
-    log = numbered(1, 2, episode_metadata=[{"x": np.zeros(2, "f")}, second])
-    with pytest.raises(ValueError, match=rf"^reader 0 of split 'train', episode 1(, )?{words}"):
+def test_episode_metadata_that_changes_is_refused(second, message):
+    log = log_values(1, 2, episode_metadata=[{"x": np.zeros(2, "f")}, second])
+    with pytest.raises(ValueError, match=rf"^reader 0 of split 'train', episode 1(, )?{message}"):
         build_from_logs(log, name="numbers")
 
 
 @pytest.mark.slow
-def test_names_of_episode_metadata_that_the_dataset_needs_itself(tmp_path):
-    log = numbered(1, 2, episode_metadata=[{"episode_id": "x"}, {"episode_id": "x"}])
-    one, two = read(build_from_logs(log, name="numbers", data_dir=tmp_path))
-    assert (one["episode_id"], two["episode_id"]) == (b"0", b"1")
-    assert (one["recorded_episode_id"], two["recorded_episode_id"]) == (b"x", b"x")
+def test_episode_metadata_with_reserved_names_is_renamed(tmp_path):
+    log = log_values(1, 2, episode_metadata=[{"episode_id": "x"}, {"episode_id": "x"}])
+    first, second = read(build_from_logs(log, name="numbers", data_dir=tmp_path))
+    assert (first["episode_id"], second["episode_id"]) == (b"0", b"1")
+    assert (first["recorded_episode_id"], second["recorded_episode_id"]) == (b"x", b"x")
 
-    taken = {"steps": 1, "truncated": 2, "complete": 3, "source": 4}
-    log = numbered(1, episode_metadata=[taken])
-    (one,) = read(build_from_logs(log, name="taken", data_dir=tmp_path))
-    assert {name: one[f"recorded_{name}"] for name in taken} == taken
+    reserved = {"steps": 1, "truncated": 2, "complete": 3, "source": 4}
+    log = log_values(1, episode_metadata=[reserved])
+    (first,) = read(build_from_logs(log, name="taken", data_dir=tmp_path))
+    assert {name: first[f"recorded_{name}"] for name in reserved} == reserved
 
     metadata = {"episode_id": 1, "recorded_episode_id": 2}
     with pytest.raises(ValueError, match="both 'episode_id' and 'recorded_episode_id'"):
-        build_from_logs(numbered(1, episode_metadata=[metadata]), name="numbers")
+        build_from_logs(log_values(1, episode_metadata=[metadata]), name="numbers")
 
 
 def test_episode_metadata_that_is_no_dict_is_kept(tmp_path):
-    log = numbered(1, episode_metadata=["note"])
+    log = log_values(1, episode_metadata=["note"])
     (example,) = read(build_from_logs(log, name="numbers", data_dir=tmp_path))
     assert example["episode_metadata"] == b"note"
 
@@ -438,7 +438,7 @@ def test_episode_metadata_that_is_no_dict_is_kept(tmp_path):
 # --- Configs -------------------------------------------------------------------------------------
 
 
-def test_a_config_wins_where_it_says_something(tmp_path):
+def test_a_config_takes_precedence_over_the_log(tmp_path):
     config = rlds_base.DatasetConfig(
         name="small",
         description="What the config is about.",
@@ -451,8 +451,8 @@ def test_a_config_wins_where_it_says_something(tmp_path):
         episode_metadata_info={"who": tfds.features.Text()},
     )
     observations = [np.array([0.1, 0.2]), np.array([0.3, 0.4])]
-    steps = episode(*observations, custom_data=[{"label": 1}, {"label": 2}])
-    log = reader(steps, episode_metadata=[{"who": "me"}])
+    steps = make_steps(*observations, custom_data=[{"label": 1}, {"label": 2}])
+    log = make_log(steps, episode_metadata=[{"who": "me"}])
     builder = build_from_logs(log, name="numbers", data_dir=tmp_path, config=config)
     assert builder.info.full_name == "numbers/small/2.1.0"
     assert builder.info.description == "What the dataset is about."
@@ -469,12 +469,12 @@ def test_a_config_wins_where_it_says_something(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_log_of_float64_reaches_loaders_that_do_not_decode(tmp_path):
-    observations = [{"x": np.array([1 / 3, number])} for number in range(3)]
+def test_float64_is_stored_as_float32_for_loaders_that_do_not_decode(tmp_path):
+    rows = [{"x": np.array([1 / 3, value])} for value in range(3)]
     spec = {"x": specs.Array((2,), np.float64)}
-    log = reader(episode(*observations), observation=spec, action=INT, reward=FLOAT, discount=FLOAT)
+    log = make_log(make_steps(*rows), observation=spec, action=INT, reward=FLOAT, discount=FLOAT)
     decoders = {"steps": tfds.decode.SkipDecoding()}
-    expected = np.stack([observation["x"] for observation in observations]).astype(np.float32)
+    expected = np.stack([observation["x"] for observation in rows]).astype(np.float32)
     float32 = {"x": tfds.features.Tensor(shape=(2,), dtype=np.float32)}
     zlib = {"x": tfds.features.Tensor(shape=(2,), dtype=np.float64, encoding="zlib")}
     configs = [
@@ -498,9 +498,9 @@ def test_data_that_does_not_fit_the_config_is_refused(tmp_path):
     config = rlds_base.DatasetConfig(name="small", reward_info=np.int64)
     message = r"field 'reward': got float64 .*, expected int64 .* declare this feature"
     with pytest.raises(ValueError, match=message):
-        build_from_logs(numbered(1), name="numbers", data_dir=tmp_path, config=config)
+        build_from_logs(log_values(1), name="numbers", data_dir=tmp_path, config=config)
     config = rlds_base.DatasetConfig(name="small", step_metadata_info={})
-    log = reader(episode(1, 2, custom_data=[{"x": 1}, {"x": 2}]))
+    log = make_log(make_steps(1, 2, custom_data=[{"x": 1}, {"x": 2}]))
     with pytest.raises(ValueError, match="field 'x': got a field, expected only the fields"):
         build_from_logs(log, name="numbers", data_dir=tmp_path, config=config)
 
@@ -509,29 +509,29 @@ def test_data_that_does_not_fit_the_config_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("observation", "words"),
+    ("observation", "message"),
     [
         ({"x": np.zeros(2)}, "got float64, .* hold float32. Open .* float64='float32' "),
         ({"x": np.zeros(3, "f")}, r"got float32 of shape \(3,\), expected float32 of shape \(2,\)"),
         ({}, r"got nothing, expected float32 of shape \(2,\)"),
     ],
 )
-def test_data_that_does_not_fit_its_spec_is_refused(tmp_path, observation, words):
+def test_data_that_does_not_fit_its_spec_is_refused(tmp_path, observation, message):
     good = {"x": np.zeros(2, "f")}
-    log = reader(
-        episode(good, good),
-        episode(observation, observation),
-        episode(good, good),
+    log = make_log(
+        make_steps(good, good),
+        make_steps(observation, observation),
+        make_steps(good, good),
         observation={"x": specs.Array((2,), np.float32)},
         action=INT,
         reward=FLOAT,
         discount=FLOAT,
     )
-    where = "reader 0 of split 'train', episode 1, field 'observation/x': "
-    with pytest.raises(ValueError, match=f"^{where}{words}"):
+    prefix = "reader 0 of split 'train', episode 1, field 'observation/x': "
+    with pytest.raises(ValueError, match=f"^{prefix}{message}"):
         build_from_logs(log, name="bad", data_dir=tmp_path)
     assert not (tmp_path / "bad" / "1.0.0").exists()
-    assert build_from_logs(numbered(1), name="bad", data_dir=tmp_path).info.name == "bad"
+    assert build_from_logs(log_values(1), name="bad", data_dir=tmp_path).info.name == "bad"
 
 
 def test_errors_name_the_path_of_the_log(tmp_path):
@@ -542,23 +542,23 @@ def test_errors_name_the_path_of_the_log(tmp_path):
 
 def test_logs_with_different_specs_are_refused():
     env_specs = {"action": INT, "reward": FLOAT, "discount": FLOAT}
-    other = reader(episode(1.0, 2.0), observation=FLOAT, **env_specs)
+    other = make_log(make_steps(1.0, 2.0), observation=FLOAT, **env_specs)
     with pytest.raises(
         ValueError, match=r"^reader 1 .*, field 'observation': .*float64.*int64.* one by one"
     ):
-        build_from_logs([numbered(1), other], name="bad")
+        build_from_logs([log_values(1), other], name="bad")
 
 
 # --- Wrong arguments -----------------------------------------------------------------------------
 
 
-def test_logs_that_are_not_there(tmp_path):
+def test_missing_and_empty_logs_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"'.*nowhere' is not a directory"):
         build_from_logs(tmp_path / "nowhere", name="x")
     with pytest.raises(FileNotFoundError, match=r"holds no EnvLogger log: .* metadata\.riegeli"):
         build_from_logs(str(tmp_path), name="x")
     with pytest.raises(ValueError, match=r"reader 1 .* holds no episodes"):
-        build_from_logs([numbered(1), reader()], name="x")
+        build_from_logs([log_values(1), make_log()], name="x")
     for logs in ({}, [], {"train": []}):
         with pytest.raises(ValueError, match="logs: expected at least one log"):
             build_from_logs(logs, name="x")
@@ -567,10 +567,10 @@ def test_logs_that_are_not_there(tmp_path):
 @pytest.mark.parametrize("name", ["", "Catch", "1st", "a/b", "é"])
 def test_names_that_tfds_cannot_load_are_refused(name):
     with pytest.raises(ValueError, match="not a valid dataset name; use lower-case"):
-        build_from_logs(numbered(1), name=name)
+        build_from_logs(log_values(1), name=name)
 
 
 @pytest.mark.parametrize("split", ["all", "", "train[:1]"])
 def test_names_of_splits_that_tfds_cannot_load_are_refused(split):
     with pytest.raises(ValueError, match="not a valid split name"):
-        build_from_logs({split: numbered(1)}, name="numbers")
+        build_from_logs({split: log_values(1)}, name="numbers")

@@ -1,4 +1,4 @@
-"""Logs that were published as archives: by their path, and in the `manual_dir`."""
+"""Published archives of logs, from a path or from the `manual_dir`."""
 
 import tarfile
 
@@ -18,7 +18,7 @@ def log(tmp_path):
     return directory
 
 
-def archived(log, path):
+def archive_log(log, path):
     with tarfile.open(path, "w:gz") as archive:
         archive.add(log, arcname=log.name)
     return path
@@ -38,23 +38,23 @@ def test_archives_in_manual_dir_are_converted(log, tmp_path):
     manual = tmp_path / "manual"
     manual.mkdir()
     name = "rlds_robosuite_panda_pick_place_can_human_dc29b40a.tar.gz"
-    archived(log, manual / name)
+    archive_log(log, manual / name)
     config = tfds.download.DownloadConfig(manual_dir=manual)
     builder = RldsPickPlaceCan(config="human_images_dc29b40a", data_dir=tmp_path / "data")
     builder.download_and_prepare(download_config=config)
     check(builder, log)
 
 
-def test_a_given_archive_is_converted(log, tmp_path):
-    archive = archived(log, tmp_path / "any.tar.gz")
+def test_an_archive_at_a_path_is_converted(log, tmp_path):
+    archive = archive_log(log, tmp_path / "any.tar.gz")
     builder = RldsEnvlogger(path=archive, data_dir=tmp_path / "data")
-    assert builder.info.features is None  # Nothing is extracted before it is asked for.
+    assert builder.info.features is None  # The archive is extracted later.
     builder.download_and_prepare()
     check(builder, log)
 
 
-def test_all_archives_have_checksums_but_one():
-    """Nobody published that of the images."""
+def test_all_archives_except_the_one_of_images_have_checksums():
+    """The checksum of the archive of images was never published."""
     names = []
     for builder_cls in (RldsPickPlaceCan, RldsSacLocomotion):
         for config in builder_cls.BUILDER_CONFIGS:

@@ -1,4 +1,4 @@
-"""Real environments that EnvLogger recorded: the steps are what they returned, by their specs."""
+"""Roll-outs that EnvLogger recorded, compared with the environments and their specs."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def hopper():
 
 
 def humanoid():
-    """Observations without elements are among those of its walker."""
+    """Some observations of its walker have no elements."""
     composer = pytest.importorskip("dm_control.composer")
     from dm_control.locomotion import arenas, tasks, walkers
 
@@ -38,30 +38,30 @@ def humanoid():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", one_in(3, [hopper, simulator, humanoid]))
-def test_recorded_play_is_converted_unchanged(tmp_path, make):
+def test_recorded_episodes_are_converted_unchanged(tmp_path, make):
     env = make()
     (tmp_path / "log").mkdir()
-    with envlogger.EnvLogger(env, data_directory=tmp_path / "log") as recorded:
-        played = [rollouts.of_dm_env(recorded, 100, seed=seed) for seed in range(6)]
+    with envlogger.EnvLogger(env, data_directory=tmp_path / "log") as recorder:
+        episodes = [rollouts.of_dm_env(recorder, 100, seed=seed) for seed in range(6)]
     source = EnvLoggerSource(tmp_path / "log")
-    built = convert(source, name="episodes", data_dir=tmp_path / "data", shuffle=False)
-    dataset = load(built)
+    builder = convert(source, name="episodes", data_dir=tmp_path / "data", shuffle=False)
+    dataset = load(builder)
     assert rlds.validation.validate(dataset).is_valid
-    for episode, (timesteps, actions) in zip(dataset.as_numpy_iterator(), played, strict=True):
+    for episode, (timesteps, actions) in zip(dataset.as_numpy_iterator(), episodes, strict=True):
         steps, length = episode["steps"], len(actions)
         np.testing.assert_array_equal(steps["action"][:length], np.array(actions), strict=True)
         for name in ("reward", "discount"):
             values = [getattr(timestep, name) for timestep in timesteps[1:]]
             np.testing.assert_array_equal(steps[name][:length], np.array(values), strict=True)
-        observed = [timestep.observation for timestep in timesteps]
-        if isinstance(observed[0], np.ndarray):
-            np.testing.assert_array_equal(steps["observation"], np.array(observed), strict=True)
+        observations = [timestep.observation for timestep in timesteps]
+        if isinstance(observations[0], np.ndarray):
+            np.testing.assert_array_equal(steps["observation"], np.array(observations), strict=True)
         else:
             assert steps["observation"].keys() == env.observation_spec().keys()
             for name, spec in env.observation_spec().items():
-                found = steps["observation"][name]
-                assert (found.dtype, found.shape[1:]) == (spec.dtype, spec.shape)
-                np.testing.assert_array_equal(found, np.array([row[name] for row in observed]))
+                column = steps["observation"][name]
+                assert (column.dtype, column.shape[1:]) == (spec.dtype, spec.shape)
+                np.testing.assert_array_equal(column, np.array([row[name] for row in observations]))
         terminated = timesteps[-1].discount == 0.0
         assert steps["is_terminal"].tolist() == [False] * length + [terminated]
         assert episode["truncated"] == (not terminated)

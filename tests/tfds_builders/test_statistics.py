@@ -1,4 +1,4 @@
-"""Statistics of stored datasets; that Beam gets the same is in test_beam.py."""
+"""Statistics of stored datasets; for those of Beam, see test_beam.py."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import rlds.tfds
 from tfds_builders import dataset_statistics
 
 
-def test_a_last_action_without_the_mark_is_reported_once_for_all_files(tmp_path):
+def test_unmarked_last_actions_are_reported_once_for_all_files(tmp_path):
     rng = np.random.default_rng(0)
     steps = {
         "action": rng.normal(size=(4, 2)).astype(np.float32),
@@ -20,9 +20,9 @@ def test_a_last_action_without_the_mark_is_reported_once_for_all_files(tmp_path)
         for _ in range(3):
             writer.add_episode({"steps": steps})
     with pytest.warns(UserWarning, match="in 3 of 3 episodes the last action") as warned:
-        without = dataset_statistics(tmp_path)
+        without_last = dataset_statistics(tmp_path)
     assert [w.filename for w in warned if w.category is UserWarning] == [__file__]
-    assert without.num_transitions == 9
-    counted = dataset_statistics(tmp_path, include_last_action=True)
-    assert counted.num_transitions == 12
-    np.testing.assert_allclose(counted["action"].mean, steps["action"].mean(0), rtol=1e-6)
+    assert without_last.num_transitions == 9
+    with_last = dataset_statistics(tmp_path, include_last_action=True)
+    assert with_last.num_transitions == 12
+    np.testing.assert_allclose(with_last["action"].mean, steps["action"].mean(0), rtol=1e-6)

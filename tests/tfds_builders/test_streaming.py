@@ -28,11 +28,11 @@ tfds.disable_progress_bar()
 LAYOUTS = pytest.mark.parametrize("layout", ["nested", "batched"])
 
 
-# --- Small worlds --------------------------------------------------------------------------------
+# --- Helpers -------------------------------------------------------------------------------------
 
 
 class Ticker(dm_env.Environment):
-    """Its n-th episode takes n + 1 steps and says n; every second one is truncated."""
+    """Its n-th episode takes n + 1 steps and observes n; every second one is truncated."""
 
     def __init__(self, first=0, rich=False):
         self.episode, self.rich = first - 1, rich
@@ -49,9 +49,9 @@ class Ticker(dm_env.Environment):
         return end(self.time / 7, self._observation())
 
     def _observation(self):
-        number = np.int64(self.episode)
+        value = np.int64(self.episode)
         if not self.rich:
-            return number
+            return value
         rng = np.random.default_rng([self.episode + 1, self.time])
         return {
             "image": rng.integers(0, 256, (3, 4, 3), np.uint8),
@@ -60,7 +60,7 @@ class Ticker(dm_env.Environment):
             "none": np.zeros((0, 2), np.float32),
             "small": rng.integers(-128, 128, (2, 1), np.int8),
             "on": rng.normal(size=3) > 0,
-            "number": number,
+            "number": value,
         }
 
     def observation_spec(self):
@@ -104,7 +104,7 @@ def record_rich(directory):
     )
 
 
-def reader(*episodes, metadata=(), **env_specs):
+def make_log(*episodes, metadata=(), **env_specs):
     recorded = {f"{field}_spec": spec_codec.encode(spec) for field, spec in env_specs.items()}
     writer = InMemoryBackendWriter(metadata={"environment_specs": recorded} if recorded else {})
     for index, steps in enumerate(episodes):
@@ -115,7 +115,7 @@ def reader(*episodes, metadata=(), **env_specs):
     return envlogger.Reader(backend=InMemoryBackendReader(writer))
 
 
-def episode(*observations, end=dm_env.termination):
+def make_steps(*observations, end=dm_env.termination):
     steps = [envlogger.StepData(dm_env.restart(observations[0]), None)]
     for observation in observations[1:-1]:
         steps.append(envlogger.StepData(dm_env.transition(1.0, observation), 5))
@@ -125,48 +125,48 @@ def episode(*observations, end=dm_env.termination):
     return steps
 
 
-def numbers(dataset):
-    """The observations of the first steps, by which the tickers' episodes can be told apart."""
+def first_observations(dataset):
+    """Returns the observations of the first steps, which differ by episode."""
     return [int(next(iter(episode["steps"]))["observation"]) for episode in dataset]
 
 
 def as_columns(dataset):
-    """Nested steps as columns."""
+    """Yields examples with nested steps as columns."""
     for example in dataset:
         columns = tf.nest.map_structure(lambda *rows: tf.stack(rows), *example["steps"])
         yield {**example, "steps": columns}
 
 
-def assert_same(got, expected):
-    """Both are the same to the last bit."""
-    tf.nest.assert_same_structure(got, expected)
-    for one, other in zip(tf.nest.flatten(got), tf.nest.flatten(expected)):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        one, other = one.numpy(), other.numpy()
-        if isinstance(one, bytes):
-            assert one == other
-        elif one.dtype == object:
-            assert list(one.flat) == list(other.flat)
+def assert_same(actual, expected):
+    """Checks that both are equal to the last bit."""
+    tf.nest.assert_same_structure(actual, expected)
+    for value, expected_value in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
+        assert (value.dtype, value.shape) == (expected_value.dtype, expected_value.shape)
+        value, expected_value = value.numpy(), expected_value.numpy()
+        if isinstance(value, bytes):
+            assert value == expected_value
+        elif value.dtype == object:
+            assert list(value.flat) == list(expected_value.flat)
         else:
-            assert one.tobytes() == other.tobytes()
+            assert value.tobytes() == expected_value.tobytes()
 
 
-# --- The same as after a conversion ---------------------------------------------------------------
+# --- Streaming and conversion ---------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_streaming_gives_what_a_conversion_gives(tmp_path):
+def test_streamed_episodes_equal_converted_episodes(tmp_path):
     log = record_rich(tmp_path / "log")
     streamed = episodes_from_logs(log)
     builder = convert(EnvLoggerSource(log), name="ticks", data_dir=tmp_path, shuffle=False)
     converted = builder.as_dataset(split="train")
     assert streamed.element_spec == converted.element_spec
     assert streamed.cardinality() == converted.cardinality() == 4
-    for got, expected in zip(as_columns(streamed), as_columns(converted), strict=True):
-        assert_same(got, expected)
+    for actual, expected in zip(as_columns(streamed), as_columns(converted), strict=True):
+        assert_same(actual, expected)
 
 
-def test_both_layouts_hold_the_same(tmp_path):
+def test_both_layouts_have_the_same_values(tmp_path):
     log = record_rich(tmp_path / "log")
     batched = episodes_from_logs(log, layout="batched")
     step_spec = episodes_from_logs(log).element_spec["steps"].element_spec
@@ -175,8 +175,8 @@ def test_both_layouts_hold_the_same(tmp_path):
     assert tf.nest.map_structure(lambda leaf: leaf.shape[1:], batched_spec) == (
         tf.nest.map_structure(lambda leaf: leaf.shape, step_spec)
     )
-    for got, expected in zip(as_columns(episodes_from_logs(log)), batched, strict=True):
-        assert_same(got, expected)
+    for actual, expected in zip(as_columns(episodes_from_logs(log)), batched, strict=True):
+        assert_same(actual, expected)
 
 
 @pytest.mark.slow
@@ -184,11 +184,11 @@ def test_both_layouts_hold_the_same(tmp_path):
 def test_large_values_are_streamed(dtype):
     values = np.random.default_rng(0).integers(0, 256, (3, 64, 65)).astype(dtype)
     for layout in ("batched", "nested"):
-        [one] = episodes_from_logs(reader(episode(*values)), layout=layout)
+        [example] = episodes_from_logs(make_log(make_steps(*values)), layout=layout)
         steps = (
-            one["steps"]
+            example["steps"]
             if layout == "batched"
-            else tf.nest.map_structure(lambda *rows: tf.stack(rows), *one["steps"])
+            else tf.nest.map_structure(lambda *rows: tf.stack(rows), *example["steps"])
         )
         observation = steps["observation"].numpy()
         assert observation.dtype == dtype
@@ -208,35 +208,35 @@ def test_logs_become_splits_and_metadata(tmp_path):
     assert EnvLoggerSource(logs["test"]).about.metadata == {"seed": 2}
 
 
-def test_the_reader_of_a_source_goes_to_another_process(tmp_path):
+def test_a_pickled_source_reads_the_same_episodes(tmp_path):
     source = EnvLoggerSource(record_rich(tmp_path / "log"))
     expected = source.read("train", 2)
-    got = pickle.loads(pickle.dumps(source)).read("train", 2)
-    assert got.metadata["recorded_episode_id"] == expected.metadata["recorded_episode_id"]
-    assert got.origin == expected.origin
+    actual = pickle.loads(pickle.dumps(source)).read("train", 2)
+    assert actual.metadata["recorded_episode_id"] == expected.metadata["recorded_episode_id"]
+    assert actual.origin == expected.origin
 
 
-# --- What is said of an episode -------------------------------------------------------------------
+# --- Flags and origins ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_flags_tell_ended_truncated_and_cut_episodes(tmp_path):
+def test_flags_distinguish_ended_truncated_and_cut_episodes(tmp_path):
     with envlogger.EnvLogger(Ticker(2), data_directory=tmp_path) as env:
         for num_steps in (3, 4, 2):  # The last one is cut: it would take five.
             env.reset()
             for _ in range(num_steps):
                 env.step(np.ones(2, np.float32))
     ended, truncated, cut = episodes_from_logs(tmp_path, layout="batched")
-    for got, is_truncated, is_complete, begin, end in [
+    for actual, is_truncated, is_complete, begin, end in [
         (ended, False, True, 0, 4),
         (truncated, True, True, 4, 9),
         (cut, True, False, 9, 12),
     ]:
-        assert got["final_observation_known"]
-        assert (got["truncated"], got["complete"]) == (is_truncated, is_complete)
-        assert (got["source"]["begin"], got["source"]["end"]) == (begin, end)
-        assert got["source"]["file"] == tmp_path.name.encode()
-        assert got["steps"]["reward"].shape == end - begin
+        assert actual["final_observation_known"]
+        assert (actual["truncated"], actual["complete"]) == (is_truncated, is_complete)
+        assert (actual["source"]["begin"], actual["source"]["end"]) == (begin, end)
+        assert actual["source"]["file"] == tmp_path.name.encode()
+        assert actual["steps"]["reward"].shape == end - begin
 
 
 @pytest.mark.slow
@@ -263,13 +263,13 @@ def test_episodes_are_streamed_in_order_of_recording(tmp_path, layout):
 def test_shuffling_is_by_episode_and_seeded(tmp_path):
     record(tmp_path, episodes=8)
     shuffled = episodes_from_logs(tmp_path, shuffle=True, seed=3)
-    first, second = numbers(shuffled), numbers(shuffled)
+    first, second = first_observations(shuffled), first_observations(shuffled)
     assert sorted(first) == sorted(second) == list(range(8))
     assert first != second
-    assert numbers(episodes_from_logs(tmp_path, shuffle=True, seed=3)) == first
-    assert numbers(episodes_from_logs(tmp_path, shuffle=True, seed=4)) != first
+    assert first_observations(episodes_from_logs(tmp_path, shuffle=True, seed=3)) == first
+    assert first_observations(episodes_from_logs(tmp_path, shuffle=True, seed=4)) != first
     fixed = episodes_from_logs(tmp_path, shuffle=True, seed=3, reshuffle_each_iteration=False)
-    assert numbers(fixed) == numbers(fixed)
+    assert first_observations(fixed) == first_observations(fixed)
 
 
 @pytest.mark.slow
@@ -283,9 +283,9 @@ def test_hosts_share_the_episodes_of_each_pass(tmp_path, shuffle):
     assert [int(host.cardinality()) for host in hosts] == [4, 3, 3]
     passes = []
     for _ in range(2):
-        shares = [numbers(host) for host in hosts]
+        shares = [first_observations(host) for host in hosts]
         assert [len(share) for share in shares] == [4, 3, 3]
-        assert sorted(number for share in shares for number in share) == list(range(10))
+        assert sorted(value for share in shares for value in share) == list(range(10))
         passes.append(shares)
     assert (passes[0] != passes[1]) == shuffle
 
@@ -304,11 +304,11 @@ def test_an_iterator_can_be_checkpointed(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_reader_that_is_closed_later(tmp_path):
+def test_episodes_of_a_reader_are_streamed_after_it_is_closed(tmp_path):
     record(tmp_path, episodes=2)
     with envlogger.Reader(tmp_path) as opened:
         episodes = episodes_from_logs([opened, opened])
-    assert numbers(episodes) == [0, 1, 0, 1]
+    assert first_observations(episodes) == [0, 1, 0, 1]
 
 
 @pytest.mark.slow
@@ -317,12 +317,12 @@ def test_threads_share_a_source(tmp_path):
         record(tmp_path / name, episodes=6, first=first)
     source = EnvLoggerSource(tmp_path)
     with ThreadPoolExecutor(8) as pool:
-        read = list(pool.map(lambda index: source.read("train", index), [*range(12)] * 5))
-    for index, got in enumerate(read):
-        assert set(got.steps["observation"]) == {index % 12}
+        episodes = list(pool.map(lambda index: source.read("train", index), [*range(12)] * 5))
+    for index, actual in enumerate(episodes):
+        assert set(actual.steps["observation"]) == {index % 12}
 
 
-# --- What is wrong --------------------------------------------------------------------------------
+# --- Errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -339,23 +339,23 @@ def test_wrong_streaming_arguments_are_rejected(tmp_path, arguments, message):
         episodes_from_logs(tmp_path, **arguments)
 
 
-def in_turn(episodes):
-    """The numbers of episodes, and the messages of errors in the place of others."""
-    found = []
+def collect(episodes):
+    """Returns the numbers of episodes, or the messages of their errors."""
+    results = []
     iterator = iter(episodes)
     while True:
         try:
-            found.append(int(next(iterator)["episode_id"].numpy()))
+            results.append(int(next(iterator)["episode_id"].numpy()))
         except StopIteration:
-            return found
+            return results
         except tf.errors.OpError as error:
-            found.append(str(error))
-        assert len(found) <= 100, "The iterator does not advance."
+            results.append(str(error))
+        assert len(results) <= 100, "The iterator does not advance."
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", one_in(2, ["batched", "nested"]))
-def test_damaged_episodes_hide_no_others(tmp_path, layout):
+def test_intact_episodes_are_read_between_damaged_episodes(tmp_path, layout):
     # Groups have eight episodes, and shards one.
     record(
         tmp_path,
@@ -364,68 +364,68 @@ def test_damaged_episodes_hide_no_others(tmp_path, layout):
         max_episodes_per_file=1,
     )
     episodes = episodes_from_logs(tmp_path, layout=layout)
-    assert in_turn(episodes) == [*range(28)]
+    assert collect(episodes) == [*range(28)]
     shards = sorted(path for path in tmp_path.iterdir() if path.is_dir())
     damaged = {0: "steps", 3: "steps", 7: "steps", 12: "episode_metadata", 27: "steps"}
     for index, name in damaged.items():
         file = shards[index] / f"{name}.riegeli"
         file.write_bytes(bytes(file.stat().st_size))
-    found = in_turn(episodes)
-    assert len(found) == 28
-    for index, one in enumerate(found):
+    results = collect(episodes)
+    assert len(results) == 28
+    for index, result in enumerate(results):
         if index in damaged:
-            assert f"{tmp_path}, episode {index}: " in one
-            assert "damaged" in one
+            assert f"{tmp_path}, episode {index}: " in result
+            assert "damaged" in result
         else:
-            assert one == index
-    sound = [index for index in range(28) if index not in damaged]
-    assert in_turn(episodes.ignore_errors()) == sound
-    assert in_turn(episodes.prefetch(2).ignore_errors()) == sound
+            assert result == index
+    intact = [index for index in range(28) if index not in damaged]
+    assert collect(episodes.ignore_errors()) == intact
+    assert collect(episodes.prefetch(2).ignore_errors()) == intact
     interleaved = tf.data.Dataset.range(2).interleave(
         lambda _: episodes.ignore_errors(), num_parallel_calls=2
     )
-    assert sorted(in_turn(interleaved)) == sorted(sound * 2)
+    assert sorted(collect(interleaved)) == sorted(intact * 2)
     assert episodes.cardinality() == 28
 
 
-def test_episodes_that_do_not_join_hide_no_others():
-    log = reader(*(episode(index, index) for index in range(9)), episode(3, np.zeros(2), 5))
+def test_intact_episodes_are_read_before_one_of_several_types():
+    log = make_log(*(make_steps(index, index) for index in range(9)), make_steps(3, np.zeros(2), 5))
     episodes = episodes_from_logs(log, layout="batched")
-    *others, error = in_turn(episodes)
-    assert others == [*range(9)]
+    *ids, error = collect(episodes)
+    assert ids == [*range(9)]
     assert "episode 9: observation: step 1 holds float64" in error
-    assert in_turn(episodes.ignore_errors()) == others
+    assert collect(episodes.ignore_errors()) == ids
 
 
 @pytest.mark.slow
-def test_how_much_is_read_at_once(tmp_path, monkeypatch):
+def test_episodes_are_read_in_groups_of_limited_size(tmp_path, monkeypatch):
     record(tmp_path, episodes=30)
     runs = []
-    read_run = EnvLoggerSource._read_many
+    read_many = EnvLoggerSource._read_many
 
-    def spy(source, split, begin, end):
-        episodes = read_run(source, split, begin, end)
+    def record_run(source, split, begin, end):
+        episodes = read_many(source, split, begin, end)
         runs.append([one.num_steps for one in episodes])
         return episodes
 
-    monkeypatch.setattr(EnvLoggerSource, "_read_many", spy)
-    assert in_turn(episodes_from_logs(tmp_path)) == [*range(30)]
+    monkeypatch.setattr(EnvLoggerSource, "_read_many", record_run)
+    assert collect(episodes_from_logs(tmp_path)) == [*range(30)]
     assert list(map(len, runs)) == [8, 8, 8, 6]
     runs.clear()
     record(tmp_path / "long", episodes=3, first=100)
     size_of_step = streaming._STEP_OVERHEAD_BYTES + 8 + 2 * 4 + 8 + 8 + 3
     monkeypatch.setattr(streaming, "_MAX_GROUP_BYTES", 250 * size_of_step)
-    assert in_turn(episodes_from_logs(tmp_path)) == [*range(33)]
+    assert collect(episodes_from_logs(tmp_path)) == [*range(33)]
     assert 200 < max(map(sum, runs)) <= 250
-    assert sum(map(len, runs)) < 33  # The rest was read by itself.
+    assert sum(map(len, runs)) < 33  # Other episodes were read alone.
 
 
 @pytest.mark.parametrize("shape", [(16,), (2, 8), (0, 16)])
-def test_columns_that_could_share_memory(shape):
+def test_steps_that_share_memory_are_streamed(shape):
     values = np.random.default_rng(0).normal(size=(5, 3, *shape)).astype(np.float32)
-    log = reader(*(episode(*one) for one in values))
-    for got, expected in zip(episodes_from_logs(log, layout="batched"), values, strict=True):
-        np.testing.assert_array_equal(got["steps"]["observation"].numpy(), expected)
+    log = make_log(*(make_steps(*one) for one in values))
+    for actual, expected in zip(episodes_from_logs(log, layout="batched"), values, strict=True):
+        np.testing.assert_array_equal(actual["steps"]["observation"].numpy(), expected)
 
 
 # --- Other sources -------------------------------------------------------------------------------
@@ -434,7 +434,7 @@ def test_columns_that_could_share_memory(shape):
 @pytest.mark.parametrize(
     "name", one_in(2, ["d4rl", "dqn_replay", "folder_tfrecord", "minari_arrow"])
 )
-def test_any_source_streams_what_it_converts_to(tmp_path, name):
+def test_any_source_streams_the_same_episodes_as_a_conversion(tmp_path, name):
     """With and without random access, with images as files, text, and examples that are copied."""
     for path, data in hostile_sources.files_of(name).items():
         (tmp_path / "raw" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -446,14 +446,14 @@ def test_any_source_streams_what_it_converts_to(tmp_path, name):
     assert streamed.element_spec == converted.element_spec
     assert streamed.cardinality() == converted.cardinality()
     expected = list(as_columns(converted))
-    for got, episode in zip(as_columns(streamed), expected, strict=True):
-        assert_same(got, episode)
+    for actual, episode in zip(as_columns(streamed), expected, strict=True):
+        assert_same(actual, episode)
     second = episodes_from_source(Episodes(source), layout="batched", num_shards=2, shard_index=1)
-    for got, episode in zip(second, expected[1::2], strict=True):
-        assert_same(got, episode)
+    for actual, episode in zip(second, expected[1::2], strict=True):
+        assert_same(actual, episode)
 
 
-def test_a_split_of_a_source(tmp_path):
+def test_splits_and_slices_of_a_source_are_streamed(tmp_path):
     source = EnvLoggerSource(
         {
             "train": record(tmp_path / "a", episodes=3),
@@ -461,17 +461,17 @@ def test_a_split_of_a_source(tmp_path):
         }
     )
     streamed = episodes_from_source(source, "test")
-    assert in_turn(streamed) == [3, 4]
-    part = episodes_from_source(source, "train[-2:]+test[:1]+train[:50%]+train[2:]")
-    assert in_turn(part) == [1, 2, 3, 0, 1, 2]
+    assert collect(streamed) == [3, 4]
+    slices = episodes_from_source(source, "train[-2:]+test[:1]+train[:50%]+train[2:]")
+    assert collect(slices) == [1, 2, 3, 0, 1, 2]
     assert len(episodes_from_source(Episodes(source, "train"), "test")) == 2
     with pytest.raises(KeyError, match="pass one of the splits"):
         episodes_from_source(source)
 
 
 @pytest.mark.slow
-def test_more_logs_than_are_kept_open(tmp_path):
-    for number in range(20):
-        record(tmp_path / f"{number:02}", episodes=1, first=number)
+def test_more_logs_than_open_readers_are_streamed(tmp_path):
+    for index in range(20):
+        record(tmp_path / f"{index:02}", episodes=1, first=index)
     episodes = episodes_from_logs(tmp_path, shuffle=True, seed=1).repeat(2)
-    assert sorted(numbers(episodes)) == sorted([*range(20)] * 2)
+    assert sorted(first_observations(episodes)) == sorted([*range(20)] * 2)

@@ -26,14 +26,14 @@ def tensor(dtype, *shape, **arguments):
     return Tensor(dtype=np.dtype(dtype), shape=shape, **arguments)
 
 
-def fields_of(example):
-    """The bytes of each field; TFDS leaves their order to chance."""
+def read_fields(example):
+    """Returns the bytes of each field; TFDS writes fields in any order."""
     fields = tf.train.Example.FromString(bytes(example)).features.feature
     return {name: feature.SerializeToString() for name, feature in fields.items()}
 
 
 def with_files(feature):
-    """The same features with strings in the place of images, which are files then."""
+    """Returns the features with strings instead of images, which are then files."""
     if isinstance(feature, Features):
         return Features(features={name: with_files(child) for name, child in feature.items()})
     if isinstance(feature, Sequence):
@@ -51,14 +51,14 @@ def test_examples_of_tfds_are_encoded_to_the_same_bytes():
         for index in range(len(split)):
             stored = split.example_bytes(index)
             columns = decoder.decode(stored)
-            for name in {"optional", "optional_text"} - fields_of(stored).keys():
+            for name in {"optional", "optional_text"} - read_fields(stored).keys():
                 columns[name] = None
             encoded = encoder.encode(columns)
-            assert fields_of(encoded) == fields_of(stored)
+            assert read_fields(encoded) == read_fields(stored)
             assert len(encoded) == len(stored)
 
 
-def test_examples_together_are_those_one_by_one():
+def test_examples_are_encoded_together_as_one_by_one():
     features = Features(
         features={
             "steps": Dataset(
@@ -81,7 +81,7 @@ def test_examples_together_are_those_one_by_one():
     words = np.array(["a", b"b", "\u00fc", "", "d"], object)
     inner = RaggedColumn(words, np.array([2, 0, 1, 2]))
     png = b"\x89PNG\r\n\x1a\n..."
-    together = encoder.encode_all(
+    encoded = encoder.encode_all(
         {
             "steps": {
                 "x": np.array([1, -2, 300]),
@@ -110,9 +110,9 @@ def test_examples_together_are_those_one_by_one():
         "list": np.array([4], np.int16),
         "id": b"one",
     }
-    assert together[0] == encoder.encode(first)
-    actual = ExampleDecoder(with_files(features)).decode(together[1])
-    assert encoder.encode(actual) == together[1]
+    assert encoded[0] == encoder.encode(first)
+    actual = ExampleDecoder(with_files(features)).decode(encoded[1])
+    assert encoder.encode(actual) == encoded[1]
     assert actual["steps"]["x"].tolist() == [-2, 300]
     assert actual["steps"]["image"].tolist() == [png, png + b"2"]
     assert [word.tolist() for word in actual["steps"]["words"][1]] == [
@@ -140,7 +140,7 @@ def test_python_numbers_are_encoded_like_arrays_and_refused_if_they_do_not_fit()
 
 STEPS = Dataset(feature=Features(features={"x": tensor(np.float32, 2)}), length=3)
 IMAGE = Image(shape=(2, 2, 3), dtype=np.dtype(np.uint8))
-WRONG = [
+UNFIT = [
     (tensor(np.float32, 2), np.ones(2), r"x: got float64 of shape \(2,\), expected float32 of s"),
     (tensor(np.float32, 2), np.ones(3, np.float32), r"x: got float32 of shape \(3,\), expected"),
     (tensor(np.int64, 2), [1, 2], r"x: got \[\[1, 2\]\], expected int64 of shape \(2,\)"),
@@ -167,33 +167,33 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("feature", "value", "words"), WRONG, ids=[words for *_, words in WRONG])
-def test_values_that_do_not_match_their_feature_are_refused(feature, value, words):
-    with pytest.raises(ValueError, match=f"^{words}"):
+@pytest.mark.parametrize(("feature", "value", "message"), UNFIT, ids=[text for *_, text in UNFIT])
+def test_values_that_do_not_match_their_feature_are_refused(feature, value, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
         ExampleEncoder(Features(features={"x": feature})).encode({"x": value})
 
 
 def test_columns_of_different_lengths_are_refused():
-    numbers = tensor(np.int64)
-    pairs = Sequence(feature=Features(features={"a": numbers, "b": numbers}))
+    feature = tensor(np.int64)
+    pairs = Sequence(feature=Features(features={"a": feature, "b": feature}))
     steps = Dataset(feature=Features(features={"x": pairs}))
-    encoder = ExampleEncoder(Features(features={"pairs": pairs, "steps": steps, "id": numbers}))
+    encoder = ExampleEncoder(Features(features={"pairs": pairs, "steps": steps, "id": feature}))
     two, three = np.zeros(2, np.int64), np.zeros(3, np.int64)
-    one = {"a": two, "b": two}
+    pair = {"a": two, "b": two}
     in_steps = {name: RaggedColumn(three, np.array([1, 2])) for name in "ab"}
     other = RaggedColumn(three, np.array([2, 1]))
-    right = {"pairs": one, "steps": {"x": in_steps}, "id": 1}
-    encoder.encode(right)
-    for wrong, words in (
+    valid = {"pairs": pair, "steps": {"x": in_steps}, "id": 1}
+    encoder.encode(valid)
+    for changes, message in (
         ({"pairs": {"a": two, "b": three}}, "pairs: .* expected arrays, or a RaggedColumn"),
         ({"steps": {"x": {**in_steps, "b": other}}}, "steps/x: .* expected arrays, or a Ragged"),
         ({"steps": {"x": {**in_steps, "b": RaggedColumn(two, two[:1])}}}, "steps: the columns d"),
     ):
-        with pytest.raises(ValueError, match=words):
-            encoder.encode({**right, **wrong})
-    many = {"pairs": {name: np.zeros((2, 3), np.int64) for name in "ab"}, "steps": {"x": in_steps}}
-    assert len(encoder.encode_all({**many, "id": two}, np.array([1, 1]))) == 2
-    for wrong, words in (
+        with pytest.raises(ValueError, match=message):
+            encoder.encode({**valid, **changes})
+    batch = {"pairs": {name: np.zeros((2, 3), np.int64) for name in "ab"}, "steps": {"x": in_steps}}
+    assert len(encoder.encode_all({**batch, "id": two}, np.array([1, 1]))) == 2
+    for changes, message in (
         ({"id": three}, r"id: got \[3\] rows for 2 examples"),
         ({"id": two[:1]}, r"id: got \[1\] rows for 2 examples"),
         (
@@ -201,8 +201,8 @@ def test_columns_of_different_lengths_are_refused():
             r"pairs: got \[1, 2\] rows for 2",
         ),
     ):
-        with pytest.raises(ValueError, match=words):
-            encoder.encode_all({**many, "id": two, **wrong}, np.array([1, 1]))
+        with pytest.raises(ValueError, match=message):
+            encoder.encode_all({**batch, "id": two, **changes}, np.array([1, 1]))
 
 
 def test_unsupported_features_go_to_the_fallback():

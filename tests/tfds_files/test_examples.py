@@ -21,12 +21,12 @@ F = tfds.features
 DTYPES = ["bool", "int8", "int64", "uint8", "uint32", "uint64", "float16", "float32"]
 
 
-def decoder(features, fields=None):
+def make_decoder(features, fields=None):
     return ExampleDecoder(parse_features(F.FeaturesDict(features).to_json()), fields)
 
 
-def lists(**fields):
-    """An example of lists of byte strings, floats or integers."""
+def encode(**fields):
+    """Encodes an example of lists of byte strings, floats or integers."""
     feature_lists = {}
     for name, values in fields.items():
         name = name.replace("__", "/")
@@ -52,13 +52,13 @@ def columns(draw):
 
 @settings(max_examples=30, deadline=None)
 @given(columns())
-def test_columns_of_any_tensor_are_what_tfds_gives(column):
+def test_decoded_columns_equal_the_rows_that_tfds_encoded(column):
     feature, rows = column
     features = F.FeaturesDict({"steps": F.Dataset({"x": feature})})
     serializer = tfds.core.example_serializer.ExampleSerializer(features.get_serialized_info())
     steps = [{"x": row} for row in rows]
     data = serializer.serialize_example(features.encode_example({"steps": steps}))
-    actual = decoder(features).decode(data)["steps"]["x"]
+    actual = make_decoder(features).decode(data)["steps"]["x"]
     assert actual.dtype == rows.dtype
     assert actual.shape == rows.shape
     if rows.dtype.kind == "f":  # Signalling NaNs become quiet.
@@ -70,14 +70,14 @@ def test_columns_of_any_tensor_are_what_tfds_gives(column):
 
 def test_numbers_share_the_memory_of_the_example():
     shared = 0
-    for length in range(1, 5):  # Of which one has the numbers where they can be used.
+    for length in range(1, 5):  # One of these lengths aligns the numbers.
         name = "x" * length
         features = {name: F.Sequence(F.Tensor(shape=(2,), dtype=np.float32))}
-        data = bytearray(lists(**{name: [float(i) for i in range(6)]}))
-        actual = decoder(features).decode(data)[name]
+        data = bytearray(encode(**{name: [float(i) for i in range(6)]}))
+        actual = make_decoder(features).decode(data)[name]
         assert actual.flags.aligned
         actual[0, 0] = 7
-        shared += decoder(features).decode(data)[name][0, 0] == 7
+        shared += make_decoder(features).decode(data)[name][0, 0] == 7
     assert shared == 1
 
 
@@ -89,8 +89,8 @@ def test_lists_as_other_writers_encode_them_are_decoded():
     one_by_one = b"\x08\x01\x08\x02\x08\x03"
     in_two = b"\x0d" + np.float32(1).tobytes() + b"\x0a\x04" + np.float32(2).tobytes()
 
-    def message(number, content):
-        return bytes([number << 3 | 2, len(content)]) + content
+    def message(field, content):
+        return bytes([field << 3 | 2, len(content)]) + content
 
     data = message(
         1,
@@ -98,7 +98,7 @@ def test_lists_as_other_writers_encode_them_are_decoded():
         + message(1, message(1, b"y") + message(2, message(2, in_two)))
         + message(1, message(1, b"unknown") + message(2, b"")),
     )
-    actual = decoder(features).decode(data)
+    actual = make_decoder(features).decode(data)
     assert actual["x"].tolist() == [1, 2, 3]
     assert actual["y"].tolist() == [1.0, 2.0]
 
@@ -106,19 +106,19 @@ def test_lists_as_other_writers_encode_them_are_decoded():
 def test_strings_of_equal_and_of_different_lengths_are_decoded():
     features = {"a": F.Sequence(F.Text()), "b": F.Text()}
     for words in ([b"ab", b"cd", b"ef"], [b"a", b"", b"\n\x02ab"], [b"\0\0", b"x" * 300]):
-        actual = decoder(features).decode(lists(a=words, b=[b"\0"]))
+        actual = make_decoder(features).decode(encode(a=words, b=[b"\0"]))
         assert actual["a"].tolist() == words
         assert actual["b"] == b"\0"
 
 
 def test_sequences_in_sequences_are_decoded_as_ragged_columns():
     features = {"s": F.Dataset({"n": F.Sequence(F.Sequence(np.int32))})}
-    data = lists(
+    data = encode(
         s__n__ragged_flat_values=[1, 2, 3, 4],
         s__n__ragged_row_lengths_0=[2, 0, 1],
         s__n__ragged_row_lengths_1=[1, 2, 1],
     )
-    column = decoder(features).decode(data)["s"]["n"]
+    column = make_decoder(features).decode(data)["s"]["n"]
     assert isinstance(column, RaggedColumn)
     assert [[list(inner) for inner in map(row.__getitem__, range(len(row)))] for row in column] == [
         [[1], [2, 3]],
@@ -139,43 +139,43 @@ IMAGE = {"x": F.Image(shape=(2, 2, 3))}
 
 UNFIT = [
     (X, b"\xff\xff", "no tf.train.Example"),
-    (X, lists(y=[1]), "x: it is missing"),
-    (X, lists(x=[1, 2, 3]), r"x: got 3 values, expected the shape \(2,\)"),
-    (X, lists(x=[1.0, 2.0]), "x: got a list of floats, expected one of integers"),
-    (STEPS, lists(s__x=[1.0, 2.0, 3.0]), r"s/x: got 3 values, expected the shape \(None, 2\)"),
+    (X, encode(y=[1]), "x: it is missing"),
+    (X, encode(x=[1, 2, 3]), r"x: got 3 values, expected the shape \(2,\)"),
+    (X, encode(x=[1.0, 2.0]), "x: got a list of floats, expected one of integers"),
+    (STEPS, encode(s__x=[1.0, 2.0, 3.0]), r"s/x: got 3 values, expected the shape \(None, 2\)"),
     (
         RAGGED,
-        lists(s__x__ragged_flat_values=[1, 2], s__x__ragged_row_lengths_0=[1]),
+        encode(s__x__ragged_flat_values=[1, 2], s__x__ragged_row_lengths_0=[1]),
         "s/x: got 2 elements, expected the 1 that",
     ),
-    (RAGGED, lists(s__x__ragged_row_lengths_0=[1, -1]), "s/x: got 0 elements"),
-    (RAW, lists(x=[b"1234567"]), "x: got an array of 7 bytes, expected 16 for float64"),
-    (RAW, lists(x=[b"", b""]), "x: got an array of 0 bytes"),
-    (ZLIB, lists(x__value=[b"abc"], x__shape=[1, 1]), "x: the compressed array is damaged"),
-    (ZLIB, lists(x__value=[b"abc"], x__shape=[1]), "x: a shape is incomplete"),
-    (ZLIB, lists(x__value=[b"abc"], x__shape=[1, -1]), r"x: got the shape \(1, -1\)"),
-    (ZLIB, lists(x__value=[b"abc"]), "x: got 1 arrays, and 0 shapes"),
+    (RAGGED, encode(s__x__ragged_row_lengths_0=[1, -1]), "s/x: got 0 elements"),
+    (RAW, encode(x=[b"1234567"]), "x: got an array of 7 bytes, expected 16 for float64"),
+    (RAW, encode(x=[b"", b""]), "x: got an array of 0 bytes"),
+    (ZLIB, encode(x__value=[b"abc"], x__shape=[1, 1]), "x: the compressed array is damaged"),
+    (ZLIB, encode(x__value=[b"abc"], x__shape=[1]), "x: a shape is incomplete"),
+    (ZLIB, encode(x__value=[b"abc"], x__shape=[1, -1]), r"x: got the shape \(1, -1\)"),
+    (ZLIB, encode(x__value=[b"abc"]), "x: got 1 arrays, and 0 shapes"),
     (
         ZLIB,
-        lists(x__value=[zlib.compress(b"ab")], x__shape=[1 << 40, 1 << 40]),
+        encode(x__value=[zlib.compress(b"ab")], x__shape=[1 << 40, 1 << 40]),
         "x: got an array of 2 bytes",
     ),
-    (IMAGE, lists(x=[b"GIF89a"]), "x: not a readable image"),
+    (IMAGE, encode(x=[b"GIF89a"]), "x: not a readable image"),
 ]
 
 
-@pytest.mark.parametrize(("features", "data", "words"), UNFIT, ids=[words for _, _, words in UNFIT])
-def test_examples_that_do_not_match_their_features_are_refused(features, data, words):
-    with pytest.raises(DamagedFileError, match=words):
-        decoder(features).decode(data)
+@pytest.mark.parametrize(("features", "data", "message"), UNFIT, ids=[text for *_, text in UNFIT])
+def test_examples_that_do_not_match_their_features_are_refused(features, data, message):
+    with pytest.raises(DamagedFileError, match=message):
+        make_decoder(features).decode(data)
 
 
 def test_plain_arrays_of_unknown_size_are_refused_as_tfds_does():
     features = {"s": F.Dataset({"x": F.Tensor(shape=(None,), dtype=np.int64)})}
     with pytest.raises(UnsupportedFileError, match="s/x: plain arrays of an unknown size"):
-        decoder(features).decode(lists(s__x=[1]))
+        make_decoder(features).decode(encode(s__x=[1]))
 
 
 def test_a_decoder_can_be_pickled():
-    copy = pickle.loads(pickle.dumps(decoder(X)))
-    assert copy.decode(lists(x=[1, 2]))["x"].tolist() == [1, 2]
+    copy = pickle.loads(pickle.dumps(make_decoder(X)))
+    assert copy.decode(encode(x=[1, 2]))["x"].tolist() == [1, 2]

@@ -26,7 +26,7 @@ from tfds_files.features import leaves_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tfds_4_9_10"
 
-# What TFDS 4.0 to 4.4 wrote: the arguments of the classes.
+# Features of TFDS 4.0 to 4.4, which wrote the arguments of the classes.
 OLD = {
     "type": "tensorflow_datasets.core.features.features_dict.FeaturesDict",
     "content": {
@@ -86,7 +86,7 @@ def test_old_feature_files_are_read_as_tfds_reads_them():
     ]
 
 
-def test_features_of_features_are_what_they_are_made_of():
+def test_composite_features_are_read_as_their_components():
     f = tfds.features
     features = parse_features(
         f.FeaturesDict(
@@ -111,17 +111,17 @@ def test_features_of_features_are_what_they_are_made_of():
     assert features["video"].class_name.endswith(".Video")
 
 
-def as_tfds_writes(tree):
+def dump_json(tree):
     return json.dumps(tree, indent=4, sort_keys=True)
 
 
-def json_by_tfds(features):
+def to_tfds_json(features):
     return json_format.MessageToDict(features.to_proto())
 
 
 def test_features_are_written_as_tfds_writes_them():
     for path in GOLDEN.glob("*/features.json"):
-        assert as_tfds_writes(read_features(path.parent).to_json()) == path.read_text()
+        assert dump_json(read_features(path.parent).to_json()) == path.read_text()
     f = tfds.features
     features = f.FeaturesDict(
         {
@@ -138,10 +138,10 @@ def test_features_are_written_as_tfds_writes_them():
             "kind": f.ClassLabel(),
         }
     )
-    assert parse_features(features.to_json()).to_json() == json_by_tfds(features)
-    assert parse_features(json_by_tfds(features)).to_json() == json_by_tfds(features)
-    # What old versions wrote is the same afterwards, in the words of newer ones.
-    assert parse_features(OLD).to_json() == json_by_tfds(
+    assert parse_features(features.to_json()).to_json() == to_tfds_json(features)
+    assert parse_features(to_tfds_json(features)).to_json() == to_tfds_json(features)
+    # Features of old versions are written as newer versions write them.
+    assert parse_features(OLD).to_json() == to_tfds_json(
         f.FeaturesDict.from_json(json.loads(json.dumps(OLD)))
     )
 
@@ -155,7 +155,7 @@ TENSORS = st.builds(
     minimum=st.none() | st.integers(-9, 9),
     maximum=st.none() | st.integers(-9, 9),
 )
-OTHERS = [
+FEATURES = [
     Tensor(dtype=np.dtype(object)),
     Tensor(dtype=np.dtype(object), shape=(2,)),
     Tensor(dtype=np.dtype(np.int64), num_classes=5),
@@ -167,7 +167,7 @@ OTHERS = [
         shape=(4, 4, 1),
         dtype=np.dtype(np.uint8),
         num_classes=3,
-        details={"useColormap": True},  # TFDS sets it whatever the file says.
+        details={"useColormap": True},  # TFDS always sets it.
     ),
 ]
 
@@ -185,7 +185,7 @@ def containers(features):
 
 
 def without_classes(feature):
-    """A feature as it is before TFDS has named its class."""
+    """Returns a feature without the names of TFDS's classes."""
     changes = {"class_name": ""}
     if isinstance(feature, Features):
         changes["features"] = {name: without_classes(child) for name, child in feature.items()}
@@ -194,12 +194,12 @@ def without_classes(feature):
     return dataclasses.replace(feature, **changes)
 
 
-@given(dicts_of(st.recursive(TENSORS | st.sampled_from(OTHERS), containers, max_leaves=6)))
-def test_features_made_here_are_read_by_tfds(features):
+@given(dicts_of(st.recursive(TENSORS | st.sampled_from(FEATURES), containers, max_leaves=6)))
+def test_written_features_are_read_by_tfds(features):
     tree = features.to_json()
     assert without_classes(parse_features(tree)) == features
     by_tfds = tfds.features.FeaturesDict.from_json(tree)
-    assert json_by_tfds(by_tfds) == tree
+    assert to_tfds_json(by_tfds) == tree
     for name, feature in features.items():
         if isinstance(feature, Tensor | Image):
             assert by_tfds[name].shape == feature.shape
@@ -213,7 +213,7 @@ def test_features_that_tfds_cannot_express_are_refused():
         Sequence(feature=Feature(class_name="Mine")).to_json()
     film = "tensorflow_datasets.core.features.video_feature.Video"
     with pytest.raises(ValueError, match="frames that are images, not Tensor"):
-        Sequence(feature=OTHERS[0], class_name=film).to_json()
+        Sequence(feature=FEATURES[0], class_name=film).to_json()
 
 
 def tensor(**content):
@@ -221,7 +221,7 @@ def tensor(**content):
 
 
 @pytest.mark.parametrize(
-    ("tree", "error", "words"),
+    ("tree", "error", "message"),
     [
         ([], DamagedFileError, "the top: got list, expected a dict"),
         ({"tensor": {"dtype": "int64"}}, UnsupportedFileError, "the examples are not dicts"),
@@ -247,9 +247,9 @@ def tensor(**content):
         ),
     ],
 )
-def test_malformed_feature_files_are_refused(tmp_path, tree, error, words):
+def test_malformed_feature_files_are_refused(tmp_path, tree, error, message):
     (tmp_path / "features.json").write_text(json.dumps(tree))
-    with pytest.raises(error, match=rf"features\.json: .*{words}"):
+    with pytest.raises(error, match=rf"features\.json: .*{message}"):
         read_features(tmp_path)
 
 

@@ -26,7 +26,7 @@ def change(path, **changes):
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_a_dataset_is_found_from_above(folder):
+def test_a_dataset_is_opened_by_its_parent_folders(folder):
     assert open_folder(folder.parent.parent).directory == folder
     (folder.parent / "incomplete.1.2.4").mkdir()
     assert open_folder(str(folder.parent)).version == "1.2.3"
@@ -91,14 +91,14 @@ def test_unknown_splits_and_examples_out_of_range_are_named(folder):
     assert split[0]["label"] in (0, 1)
 
 
-def test_shards_are_found_by_the_template_in_the_info(folder):
+def test_names_of_shards_follow_the_template_in_the_info(folder):
     info = folder / "dataset_info.json"
     splits = json.loads(info.read_text())["splits"]
     splits[0]["filepathTemplate"] = "{SPLIT}.{SHARD_INDEX}.of.{NUM_SHARDS}"
     change(info, splits=splits)
-    for number in (0, 1):
-        old = folder / f"golden-train.tfrecord-0000{number}-of-00002"
-        old.rename(folder / f"train.0000{number}.of.00002")
+    for index in (0, 1):
+        old = folder / f"golden-train.tfrecord-0000{index}-of-00002"
+        old.rename(folder / f"train.0000{index}.of.00002")
     assert len(list(open_folder(folder)["train"])) == 3
     for template in ("../{SPLIT}", "/etc/{SPLIT}", "", "{NOTHING}", "{0}"):
         splits[0]["filepathTemplate"] = template
@@ -111,7 +111,7 @@ def test_shards_are_found_by_the_template_in_the_info(folder):
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "words"),
+    ("changes", "error", "message"),
     [
         ({"splits": 3}, DamagedFileError, "the splits are malformed"),
         ({"splits": [{"shardLengths": []}]}, DamagedFileError, "KeyError"),
@@ -129,13 +129,13 @@ def test_shards_are_found_by_the_template_in_the_info(folder):
         ({"fileFormat": "bagz"}, UnsupportedFileError, "unsupported file format 'bagz'"),
     ],
 )
-def test_malformed_dataset_info_is_refused(folder, changes, error, words):
+def test_malformed_dataset_info_is_refused(folder, changes, error, message):
     change(folder / "dataset_info.json", **changes)
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         open_folder(folder)
 
 
-def test_errors_say_where(folder):
+def test_errors_name_the_file_and_the_record(folder):
     shard = folder / "golden-train.tfrecord-00001-of-00002"
     other = folder / "golden-test.tfrecord-00000-of-00002"
     features = json.loads((folder / "features.json").read_text())
@@ -156,7 +156,7 @@ def test_errors_say_where(folder):
         open_folder(folder)
 
 
-def test_spoilt_examples_raise_nothing_else(folder):
+def test_damaged_examples_raise_only_errors_of_the_package(folder):
     rng = random.Random(3)
     split = open_folder(folder)["train"]
     decoder, examples = split.folder.decoder(), [split.example_bytes(i) for i in range(3)]

@@ -24,19 +24,19 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 RECORDS = [b"", b"a", b"x" * 70_000, bytes(range(256)), b"", b"end"]
 
 
-def tfrecord_file(path, records=RECORDS):
+def write_tfrecord(path, records=RECORDS):
     with tf.io.TFRecordWriter(str(path)) as writer:
         for record in records:
             writer.write(record)
     return path
 
 
-def shard(file_format):
+def golden_shard(file_format):
     return GOLDEN / "tfds_4_9_10" / file_format / f"golden-train.{file_format}-00000-of-00002"
 
 
 def test_records_are_read_in_any_order(tmp_path):
-    file = open_record_file(tfrecord_file(tmp_path / "a"), "tfrecord")
+    file = open_record_file(write_tfrecord(tmp_path / "a"), "tfrecord")
     order = [5, 0, 2, 2, 4, 1, 3]
     assert [bytes(file.read(i)) for i in order] == [RECORDS[i] for i in order]
     assert len(file) == 6
@@ -48,12 +48,12 @@ def test_records_are_read_in_any_order(tmp_path):
     assert repr(file).endswith("a')")
 
 
-def test_files_that_are_opened_again_are_what_they_are_now(tmp_path):
-    number = 300  # More than are open at a time.
-    for name in range(number):
+def test_reopened_files_are_read_in_their_current_state(tmp_path):
+    count = 300  # More files than stay open.
+    for name in range(count):
         write_records(tmp_path / f"{name}", "tfrecord", [b"%d" % name, b"old"])
-    files = [open_record_file(tmp_path / f"{name}", "tfrecord") for name in range(number)]
-    assert [bytes(file.read(0)) for file in files] == [b"%d" % name for name in range(number)]
+    files = [open_record_file(tmp_path / f"{name}", "tfrecord") for name in range(count)]
+    assert [bytes(file.read(0)) for file in files] == [b"%d" % name for name in range(count)]
     write_records(tmp_path / "new", "tfrecord", [b"longer than it was", b"new"])
     os.replace(tmp_path / "new", tmp_path / "3")
     with open(tmp_path / "4", "ab") as file:
@@ -67,7 +67,7 @@ def test_files_that_are_opened_again_are_what_they_are_now(tmp_path):
 
 def test_records_are_written_to_tfrecord_and_array_record_files(tmp_path):
     write_records(tmp_path / "a", "tfrecord", RECORDS)
-    assert (tmp_path / "a").read_bytes() == tfrecord_file(tmp_path / "b").read_bytes()
+    assert (tmp_path / "a").read_bytes() == write_tfrecord(tmp_path / "b").read_bytes()
     write_records(tmp_path / "c", "array_record", RECORDS)
     with contextlib.closing(open_record_file(tmp_path / "c", "array_record")) as file:
         assert [file.read(index) for index in range(len(file))] == RECORDS
@@ -77,7 +77,7 @@ def test_records_are_written_to_tfrecord_and_array_record_files(tmp_path):
 
 def test_intact_records_of_a_torn_file_are_read(tmp_path):
     records = [b"ab", b"", b"cde"]
-    data = tfrecord_file(tmp_path / "whole", records).read_bytes()
+    data = write_tfrecord(tmp_path / "whole", records).read_bytes()
     ends = [18, 34, 53]
     for size in range(len(data) + 1):
         (tmp_path / "torn").write_bytes(data[:size])
@@ -88,7 +88,7 @@ def test_intact_records_of_a_torn_file_are_read(tmp_path):
 
 
 def test_files_without_records_can_be_opened(tmp_path):
-    assert len(open_record_file(tfrecord_file(tmp_path / "a", []), "tfrecord")) == 0
+    assert len(open_record_file(write_tfrecord(tmp_path / "a", []), "tfrecord")) == 0
     empty = GOLDEN / "array_record_0_8_6" / "empty.array_record"
     assert len(open_record_file(empty, "array_record")) == 0
 
@@ -100,9 +100,9 @@ def test_files_without_records_can_be_opened(tmp_path):
 def test_array_record_files_of_every_kind_are_read(path):
     from array_record.python.array_record_module import ArrayRecordReader
 
-    theirs = ArrayRecordReader(str(path))
-    expected = theirs.read(list(range(theirs.num_records())))
-    theirs.close()
+    reader = ArrayRecordReader(str(path))
+    expected = reader.read(list(range(reader.num_records())))
+    reader.close()
     file = open_record_file(path, "array_record")
     assert len(file) == len(expected)
     order = random.Random(0).sample(range(len(expected)), 40)
@@ -111,7 +111,7 @@ def test_array_record_files_of_every_kind_are_read(path):
 
 @pytest.mark.parametrize("file_format", FILE_FORMATS)
 def test_threads_and_processes_may_share_a_file(file_format):
-    file = open_record_file(shard(file_format), file_format)
+    file = open_record_file(golden_shard(file_format), file_format)
     expected = [bytes(file.read(i)) for i in range(len(file))]
     with ThreadPoolExecutor(4) as threads:
         actual = threads.map(file.read, [i % len(expected) for i in range(100)])
@@ -123,7 +123,7 @@ def test_threads_and_processes_may_share_a_file(file_format):
 
 
 def test_damage_in_a_tfrecord_file_is_reported(tmp_path):
-    data = tfrecord_file(tmp_path / "a").read_bytes()
+    data = write_tfrecord(tmp_path / "a").read_bytes()
     path = tmp_path / "b"
 
     def read_all():
@@ -140,7 +140,7 @@ def test_damage_in_a_tfrecord_file_is_reported(tmp_path):
     with pytest.raises(DamagedFileError, match="record 2 does not match its checksum"):
         read_all()
     file = open_record_file(path, "tfrecord")
-    assert file.read(3) == RECORDS[3]  # The others are there.
+    assert file.read(3) == RECORDS[3]  # Other records are intact.
     path.write_bytes(struct.pack("<Q", 1 << 60) + data[8:])
     with pytest.raises(DamagedFileError, match="no record begins at byte 0"):
         read_all()
@@ -150,7 +150,7 @@ def test_damage_in_a_tfrecord_file_is_reported(tmp_path):
 
 
 def test_a_file_that_shrinks_while_it_is_open_raises_a_damaged_file_error(tmp_path):
-    path = tfrecord_file(tmp_path / "a")
+    path = write_tfrecord(tmp_path / "a")
     file = open_record_file(path, "tfrecord")
     assert len(file) == 6
     with path.open("r+b") as changed:
@@ -168,8 +168,8 @@ def test_files_of_unsupported_formats_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("file_format", FILE_FORMATS)
-def test_spoilt_files_raise_nothing_else(tmp_path, file_format):
-    original = shard(file_format).read_bytes()
+def test_damaged_files_raise_only_errors_of_the_package(tmp_path, file_format):
+    original = golden_shard(file_format).read_bytes()
     used = len(original.rstrip(b"\0"))
     rng = random.Random(7)
     path = tmp_path / "spoilt"
@@ -177,7 +177,7 @@ def test_spoilt_files_raise_nothing_else(tmp_path, file_format):
     for _ in range(150):
         data = bytearray(original)
         for _ in range(rng.randint(1, 4)):
-            # Also the ends, which say where everything is.
+            # Also near the end, where the offsets of all records are.
             offset = rng.choice([rng.randrange(used), used - 1 - rng.randrange(64)])
             data[offset] = rng.randrange(256)
         if rng.random() < 0.2:
@@ -195,7 +195,7 @@ def test_spoilt_files_raise_nothing_else(tmp_path, file_format):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
 def test_forked_processes_read_files_of_their_own(tmp_path, file_format):
-    """Their parent has the lock, and goes on to read."""
+    """The parent has the lock, and continues to read."""
     records = [bytes([i]) * 1000 for i in range(50)]
     write_records(tmp_path / "file", file_format, records)
     file = open_record_file(tmp_path / "file", file_format)

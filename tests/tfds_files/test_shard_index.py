@@ -35,34 +35,34 @@ INT, FLOAT, TEXT = np.dtype(np.int64), np.dtype(np.float32), np.dtype(object)
 DTYPES = ["bool", "int8", "uint8", "int64", "uint64", "float16", "float32", "float64"]
 
 
-def features_of(steps, **episode_features):
+def nest_steps(steps, **episode_features):
     return Features(
         features={"steps": Dataset(feature=Features(features=steps)), **episode_features}
     )
 
 
-def shard_of(folder, examples):
+def write_shard(folder, examples):
     path = folder / "it.tfrecord"
     write_records(path, "tfrecord", examples)
     return path
 
 
-def leaf_of(columns, name):
-    for part in name.split("/"):
-        columns = columns[part]
+def look_up(columns, name):
+    for key in name.split("/"):
+        columns = columns[key]
     return columns
 
 
 def elements_of(index, field, example):
-    """The elements of a field as the index has them, or None if they have to be decoded."""
+    """Returns the elements of a field by the index, or None if they have to be decoded."""
     column, raw = index.fields.index(field), np.fromfile(index.path, np.uint8)
     layout = index.layouts[column]
     if index.starts[example, column] == NOT_DIRECT:
         return None
     count = int(index.num_elements[example]) if layout.in_sequence else 1
     if layout.kind == "strings":
-        numbers = np.arange(count)
-        begins, ends = index.find_strings(field, np.full(count, example), numbers)
+        indices = np.arange(count)
+        begins, ends = index.find_strings(field, np.full(count, example), indices)
         return [raw[begin:end].tobytes() for begin, end in zip(begins, ends)]
     stride, remainder = divmod(int(index.sizes[example, column]), count)
     assert remainder == 0
@@ -71,12 +71,12 @@ def elements_of(index, field, example):
     return np.stack(rows).view(layout.dtype)
 
 
-# --- What is found is what the decoder gives.
+# --- Indexed elements equal decoded elements.
 
 
 @st.composite
 def fields(draw):
-    """A field, whether it is direct where it has elements, and how to draw elements of it."""
+    """Draws a field, a flag that its elements are direct, and a strategy for the elements."""
     kind = draw(st.sampled_from(["tensor", "tensor", "text", "image", "ragged", "dynamic"]))
     if kind == "text":
         return Tensor(dtype=TEXT), True, st.binary(max_size=3)
@@ -102,7 +102,7 @@ def fields(draw):
     return Tensor(dtype=dtype, shape=shape, encoding=encoding), is_direct, arrays
 
 
-def column_of(rows, feature):
+def make_column(rows, feature):
     if isinstance(feature, Sequence):
         lengths = np.array([len(row) for row in rows], np.int64)
         return tfds_files.RaggedColumn(np.concatenate([np.zeros(0, INT), *rows]), lengths)
@@ -117,24 +117,24 @@ def column_of(rows, feature):
 
 @settings(max_examples=50, deadline=None)
 @given(st.data())
-def test_direct_fields_are_what_the_decoder_gives(tmp_path_factory, data):
+def test_direct_fields_equal_decoded_fields(tmp_path_factory, data):
     drawn = data.draw(st.lists(fields(), min_size=1, max_size=4))
     episode_fields = data.draw(
         st.lists(fields().filter(lambda f: not isinstance(f[0], Sequence)), max_size=2)
     )
-    features = features_of(
+    features = nest_steps(
         {f"step {i}": field for i, (field, _, _) in enumerate(drawn)},
         **{f"other {i}": field for i, (field, _, _) in enumerate(episode_fields)},
     )
     examples, encoder = [], ExampleEncoder(features)
     for length in data.draw(st.lists(st.integers(0, 5), max_size=4)):
         steps = {
-            f"step {i}": column_of([data.draw(rows) for _ in range(length)], field)
+            f"step {i}": make_column([data.draw(rows) for _ in range(length)], field)
             for i, (field, _, rows) in enumerate(drawn)
         }
         values = {f"other {i}": data.draw(rows) for i, (_, _, rows) in enumerate(episode_fields)}
         examples.append(({"steps": steps, **values}, length))
-    path = shard_of(tmp_path_factory.mktemp("shard"), [encoder.encode(e) for e, _ in examples])
+    path = write_shard(tmp_path_factory.mktemp("shard"), [encoder.encode(e) for e, _ in examples])
     index = tfds_files.index_shard(path, features, verify=True)
     assert index.num_elements.tolist() == [length for _, length in examples]
     index_files.save(index)
@@ -147,10 +147,10 @@ def test_direct_fields_are_what_the_decoder_gives(tmp_path_factory, data):
         stored = tfds_files.parse_example(encoder.encode(example))
         for name, expected in is_direct.items():
             actual = elements_of(loaded, name, number)
-            values = leaf_of(decoded, name)
+            values = look_up(decoded, name)
             layout = index.layouts[index.fields.index(name)]
             if not expected:
-                # Numbers that happen to be small are direct, too.
+                # Small integers are direct as well.
                 assert actual is None or layout.kind == "integers", name
             if layout.kind == "strings":
                 assert actual is None or actual == stored[name]
@@ -164,11 +164,11 @@ def test_direct_fields_are_what_the_decoder_gives(tmp_path_factory, data):
                 assert actual is not None, name
 
 
-# --- What other writers may write.
+# --- Files of other writers.
 
 
-def example_of(**lists):
-    """An example of fields given as the tag of the kind, and the content of the list."""
+def encode_example(**lists):
+    """Encodes an example from the tag and the content of each list."""
     entries = []
     for name, (tag, content) in lists.items():
         feature = b"" if tag is None else delimited(tag, content)
@@ -181,90 +181,90 @@ BYTES, FLOATS, INTS = b"\n", b"\x12", b"\x1a"
 FLAGS = INTS, delimited(b"\n", b"\1\0\0")
 
 
-def packed(*values):
+def pack(*values):
     return INTS, delimited(b"\n", encode_varints(np.array(values))[0])
 
 
 ODD = {
     "unpacked integers": (INTS, b"\x08\1\x08\2\x08\3"),
     "integers in two pieces": (INTS, delimited(b"\n", b"\1") + delimited(b"\n", b"\2\3")),
-    "minus one in ten bytes": packed(-1, 2, 3),
-    "ten bytes that might be ten steps": packed(*[1] * 9, -1),
-    "numbers of two bytes": packed(1, 200, 3),
+    "minus one in ten bytes": pack(-1, 2, 3),
+    "ten bytes that might be ten steps": pack(*[1] * 9, -1),
+    "numbers of two bytes": pack(1, 200, 3),
     "unpacked floats": (FLOATS, b"\x0d" + bytes(4)),
     "floats where integers are": (FLOATS, delimited(b"\n", bytes(12))),
     "an empty list": (INTS, b""),
     "an empty piece": (INTS, delimited(b"\n", b"")),
     "no list": (None, b""),
-    "fewer than there are steps": packed(1, 2),
+    "fewer than there are steps": pack(1, 2),
 }
 
 
 def test_malformed_lists_are_left_to_the_decoder(tmp_path):
-    features = features_of({"flag": Tensor(dtype=np.dtype(bool)), "x": Tensor(dtype=INT)})
-    examples = [example_of(steps__flag=FLAGS, steps__x=odd) for odd in ODD.values()]
-    examples += [example_of(steps__flag=FLAGS), example_of(steps__x=packed(7, 8, 9))]
-    index = tfds_files.index_shard(shard_of(tmp_path, examples), features)
+    features = nest_steps({"flag": Tensor(dtype=np.dtype(bool)), "x": Tensor(dtype=INT)})
+    examples = [encode_example(steps__flag=FLAGS, steps__x=odd) for odd in ODD.values()]
+    examples += [encode_example(steps__flag=FLAGS), encode_example(steps__x=pack(7, 8, 9))]
+    index = tfds_files.index_shard(write_shard(tmp_path, examples), features)
     assert index.num_elements.tolist() == [3] * len(examples)
-    for number in range(len(examples) - 1):
-        assert elements_of(index, "steps/x", number) is None, number
-        flags = elements_of(index, "steps/flag", number)
+    for row in range(len(examples) - 1):
+        assert elements_of(index, "steps/x", row) is None, row
+        flags = elements_of(index, "steps/flag", row)
         assert flags is None or flags.ravel().tolist() == [1, 0, 0]
     assert elements_of(index, "steps/x", len(examples) - 1).ravel().tolist() == [7, 8, 9]
     assert index.last[-1].tolist() == [255, 9]
 
 
 def test_fields_in_any_order_and_unknown_fields_are_indexed(tmp_path):
-    features = features_of({"a": Tensor(dtype=INT), "b": Tensor(dtype=FLOAT)}, id=Tensor(dtype=INT))
+    features = nest_steps({"a": Tensor(dtype=INT), "b": Tensor(dtype=FLOAT)}, id=Tensor(dtype=INT))
     lists = {
-        "steps__a": packed(1, 2),
+        "steps__a": pack(1, 2),
         "steps__b": (FLOATS, delimited(b"\n", np.float32([3, 4]).tobytes())),
-        "id": packed(5),
-        "steps__c": packed(300, 9),
+        "id": pack(5),
+        "steps__c": pack(300, 9),
         "more than any name here": (BYTES, delimited(b"\n", b"x" * 200)),
     }
     names, rng = list(lists), np.random.default_rng(0)
     examples = []
-    for number in range(40):
+    for row in range(40):
         order = rng.permutation(names)
         examples.append(
-            example_of(**{name: lists[name] for name in order}, **{f"{number % 4}": FLAGS})
+            encode_example(**{name: lists[name] for name in order}, **{f"{row % 4}": FLAGS})
         )
-    examples.append(example_of(**lists) + b"\x18\1")  # A field that examples do not have.
-    examples.append(delimited(b"\n", b"") + example_of(**lists))
-    index = tfds_files.index_shard(shard_of(tmp_path, examples), features)
+    examples.append(encode_example(**lists) + b"\x18\1")  # A field that examples do not have.
+    examples.append(delimited(b"\n", b"") + encode_example(**lists))
+    index = tfds_files.index_shard(write_shard(tmp_path, examples), features)
     assert index.fields == ("id", "steps/a", "steps/b")
     assert index.num_elements.tolist() == [2] * len(examples)
-    for number in range(40):
-        assert elements_of(index, "steps/a", number).ravel().tolist() == [1, 2]
-        assert elements_of(index, "steps/b", number).ravel().tolist() == [3, 4]
-        assert elements_of(index, "id", number).ravel().tolist() == [5]
+    for row in range(40):
+        assert elements_of(index, "steps/a", row).ravel().tolist() == [1, 2]
+        assert elements_of(index, "steps/b", row).ravel().tolist() == [3, 4]
+        assert elements_of(index, "id", row).ravel().tolist() == [5]
     assert (index.starts[40:] == NOT_DIRECT).all()
-    examples = [example_of(**lists, **{f"{number}": FLAGS}) for number in range(40)]
-    index = tfds_files.index_shard(shard_of(tmp_path, examples), features)
+    examples = [encode_example(**lists, **{f"{row}": FLAGS}) for row in range(40)]
+    index = tfds_files.index_shard(write_shard(tmp_path, examples), features)
     assert index.num_elements.tolist() == [2] * 40
 
 
 def test_the_last_of_two_lists_of_a_name_counts_as_in_the_decoder(tmp_path):
-    features = features_of({"x": Tensor(dtype=INT)})
-    one, two = (example_of(steps__x=packed(*values)) for values in ([1, 2], [3, 4, 5]))
-    both = delimited(b"\n", one[2:] + two[2:])
-    index = tfds_files.index_shard(shard_of(tmp_path, [both]), features)
+    features = nest_steps({"x": Tensor(dtype=INT)})
+    first, second = (encode_example(steps__x=pack(*values)) for values in ([1, 2], [3, 4, 5]))
+    both = delimited(b"\n", first[2:] + second[2:])
+    index = tfds_files.index_shard(write_shard(tmp_path, [both]), features)
     expected = ExampleDecoder(features).decode(both)["steps"]["x"]
     assert elements_of(index, "steps/x", 0).ravel().tolist() == expected.tolist() == [3, 4, 5]
 
 
 def test_strings_with_length_prefixes_of_all_sizes_are_indexed(tmp_path):
-    features = features_of({"x": Image(shape=(None, None, 3), dtype=np.dtype(np.uint8))})
+    features = nest_steps({"x": Image(shape=(None, None, 3), dtype=np.dtype(np.uint8))})
     sizes = [0, 1, 127, 128, 129, 16383, 16384, 16385, 1 << 21, (1 << 21) - 1, 5]
     files = [bytes([i]) * size for i, size in enumerate(sizes)]
     content = b"".join(delimited(b"\n", file) for file in files)
-    padded = b"\n\x85\x00" + b"12345" + content  # A number of more bytes than it needs.
+    padded = b"\n\x85\x00" + b"12345" + content  # A length in more bytes than needed.
     cut = content[:-3]
-    examples = [example_of(steps__x=(BYTES, c)) for c in (content, padded, cut, content)]
+    examples = [encode_example(steps__x=(BYTES, c)) for c in (content, padded, cut, content)]
     with pytest.raises(DamagedFileError, match=r"record 2, at byte .*: not a tf.train.Example"):
-        tfds_files.index_shard(shard_of(tmp_path, examples), features)
-    index = tfds_files.index_shard(shard_of(tmp_path, [*examples[:2], examples[3]]), features)
+        tfds_files.index_shard(write_shard(tmp_path, examples), features)
+    index = tfds_files.index_shard(write_shard(tmp_path, [*examples[:2], examples[3]]), features)
     assert index.num_elements.tolist() == [len(files), len(files) + 1, len(files)]
     assert elements_of(index, "steps/x", 0) == files
     assert elements_of(index, "steps/x", 1) is None
@@ -272,7 +272,7 @@ def test_strings_with_length_prefixes_of_all_sizes_are_indexed(tmp_path):
 
 
 def test_examples_of_which_no_field_is_direct_are_counted(tmp_path):
-    features = features_of(
+    features = nest_steps(
         {
             "text": Tensor(dtype=TEXT),
             "ragged": Sequence(feature=Tensor(dtype=INT)),
@@ -281,24 +281,24 @@ def test_examples_of_which_no_field_is_direct_are_counted(tmp_path):
         }
     )
     steps = {
-        "text": column_of([b"a", b"", b"bc"], Tensor(dtype=TEXT)),
+        "text": make_column([b"a", b"", b"bc"], Tensor(dtype=TEXT)),
         "ragged": tfds_files.RaggedColumn(np.arange(4), np.array([0, 3, 1])),
         "zlib": np.zeros((3, 2), INT),
-        "dynamic": column_of([np.zeros((1, i), INT) for i in range(3)], Tensor(dtype=TEXT)),
+        "dynamic": make_column([np.zeros((1, i), INT) for i in range(3)], Tensor(dtype=TEXT)),
     }
     full = ExampleEncoder(features).encode({"steps": steps})
     examples = [full, b""]
     for name in ("text", "ragged", "zlib", "dynamic"):
-        one = features_of({name: features["steps"].feature[name]})
-        examples.append(ExampleEncoder(one).encode({"steps": {name: steps[name]}}))
-    index = tfds_files.index_shard(shard_of(tmp_path, examples), features)
+        field_features = nest_steps({name: features["steps"].feature[name]})
+        examples.append(ExampleEncoder(field_features).encode({"steps": {name: steps[name]}}))
+    index = tfds_files.index_shard(write_shard(tmp_path, examples), features)
     assert index.num_elements.tolist() == [3, 0, 3, 3, 3, 3]
 
 
 # --- Files of indexes.
 
 
-FEATURES = features_of(
+FEATURES = nest_steps(
     {
         "image": Image(shape=(None, None, 3), dtype=np.dtype(np.uint8)),
         "is_last": Tensor(dtype=np.dtype(bool)),
@@ -310,7 +310,7 @@ FEATURES = features_of(
 )
 
 
-def episode_of(length, seed=0):
+def make_episode(length, seed=0):
     rng = np.random.default_rng(seed)
     image = np.empty(length, object)
     image[:] = [rng.integers(0, 255, (2, i + 1, 3), np.uint8) for i in range(length)]
@@ -325,14 +325,14 @@ def episode_of(length, seed=0):
 
 
 def make_dataset(folder, lengths=(2, 0, 3, 1, 4), per_shard=2):
-    """A dataset without indexes, for which it is too small."""
+    """Writes a dataset that is too small for indexes."""
     with tfds_files.append_to(folder, FEATURES, "it", max_examples_per_shard=per_shard) as writer:
-        for number, length in enumerate(lengths):
-            writer.add(episode_of(length, number))
+        for seed, length in enumerate(lengths):
+            writer.add(make_episode(length, seed))
     return tfds_files.open_folder(folder)["train"]
 
 
-def indexes_of(folder):
+def list_indexes(folder):
     return sorted(path.name for path in (folder / ".feeds").glob("*"))
 
 
@@ -343,8 +343,8 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def built(monkeypatch):
-    """The paths of the shards that were scanned."""
+def scanned(monkeypatch):
+    """The names of the scanned shards."""
     paths = []
     scan = indexing.index_shard
     monkeypatch.setattr(
@@ -360,32 +360,32 @@ def built(monkeypatch):
 SHARDS = [f"it-train.tfrecord-{i:05}" for i in range(3)]
 
 
-def test_indexes_are_saved_and_used_until_the_shard_changes(folder, built):
-    split, seen = make_dataset(folder), []
-    indexes = tfds_files.open_indexes(split, progress=lambda *done: seen.append(done))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
-    assert built == SHARDS
-    assert indexes_of(folder) == [f"{name}.index" for name in SHARDS]
+def test_indexes_are_saved_and_used_until_the_shard_changes(folder, scanned):
+    split, calls = make_dataset(folder), []
+    indexes = tfds_files.open_indexes(split, progress=lambda *done: calls.append(done))
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+    assert scanned == SHARDS
+    assert list_indexes(folder) == [f"{name}.index" for name in SHARDS]
     assert [index.num_elements.tolist() for index in indexes] == [[2, 0], [3, 1], [4]]
-    again = tfds_files.open_indexes(split)
-    assert built == SHARDS
-    for one, other in zip(indexes, again):
-        for field in dataclasses.fields(one):
-            np.testing.assert_equal(getattr(other, field.name), getattr(one, field.name))
-    assert not any(index.starts.flags.owndata for index in again)  # They are in the file.
-    part = tfds_files.open_indexes(tfds_files.open_folder(folder)["train[1:4]"])
-    assert [index.num_elements.tolist() for index in part] == [[0], [3, 1]]
-    assert elements_of(part[1], "steps/is_last", 0).ravel().tolist() == [0, 0, 1]
-    assert len(elements_of(part[1], "steps/image", 1)) == 1
+    reopened = tfds_files.open_indexes(split)
+    assert scanned == SHARDS
+    for old, new in zip(indexes, reopened):
+        for field in dataclasses.fields(old):
+            np.testing.assert_equal(getattr(new, field.name), getattr(old, field.name))
+    assert not any(index.starts.flags.owndata for index in reopened)  # The file is mapped.
+    selection = tfds_files.open_indexes(tfds_files.open_folder(folder)["train[1:4]"])
+    assert [index.num_elements.tolist() for index in selection] == [[0], [3, 1]]
+    assert elements_of(selection[1], "steps/is_last", 0).ravel().tolist() == [0, 0, 1]
+    assert len(elements_of(selection[1], "steps/image", 1)) == 1
     assert tfds_files.open_indexes(split, verify=True)[0].is_verified
-    assert built == SHARDS * 2
+    assert scanned == SHARDS * 2
     tfds_files.open_indexes(split, verify=True)
-    assert built == SHARDS * 2
+    assert scanned == SHARDS * 2
 
     shard = folder / SHARDS[0]
     os.utime(shard, ns=(1, 1))  # As in a copy of the dataset.
     tfds_files.open_indexes(split)
-    assert built == SHARDS * 2
+    assert scanned == SHARDS * 2
     records = list(tfds_files.record_files.valid_records(shard))
     write_records(shard, "tfrecord", reversed(records))
     assert [i.num_elements.tolist() for i in tfds_files.open_indexes(split)] == [
@@ -393,22 +393,22 @@ def test_indexes_are_saved_and_used_until_the_shard_changes(folder, built):
         [3, 1],
         [4],
     ]
-    assert built == SHARDS * 2 + SHARDS[:1]
+    assert scanned == SHARDS * 2 + SHARDS[:1]
 
 
-def test_writers_save_indexes_if_they_can(folder, built, monkeypatch):
+def test_writers_save_indexes_if_they_can(folder, scanned, monkeypatch):
     monkeypatch.setattr(indexing, "_MIN_INDEXED_BYTES", 0)
     split = make_dataset(folder)
     assert [len(index) for index in tfds_files.open_indexes(split)] == [2, 2, 1]
     with tfds_files.append_to(folder, FEATURES, "it") as writer:
-        writer.add(episode_of(1))
+        writer.add(make_episode(1))
         (folder / ".feeds" / f"{SHARDS[2][:-1]}3.index").mkdir()
     assert len(tfds_files.open_folder(folder)["train"]) == 6
-    assert built == [*SHARDS, f"{SHARDS[2][:-1]}3"]
+    assert scanned == [*SHARDS, f"{SHARDS[2][:-1]}3"]
 
 
-def test_nothing_is_followed_out_of_the_dataset(folder, built):
-    """Its author could have files written elsewhere, or have readers wait forever."""
+def test_links_and_pipes_are_not_used_for_indexes(folder, scanned):
+    """Files could be written elsewhere, and readers could wait forever."""
     split = make_dataset(folder, [1])
     elsewhere = folder.parent / "elsewhere"
     elsewhere.mkdir()
@@ -420,10 +420,10 @@ def test_nothing_is_followed_out_of_the_dataset(folder, built):
     shutil.rmtree(folder.parent / "cache")
     os.mkfifo(folder / ".feeds" / f"{SHARDS[0]}.index")
     tfds_files.open_indexes(split)
-    assert built == SHARDS[:1] * 2
+    assert scanned == SHARDS[:1] * 2
 
 
-def test_features_that_changed_make_another_index(folder, built):
+def test_changed_features_need_a_new_index(folder, scanned):
     split = make_dataset(folder, [2])
     tfds_files.open_indexes(split)
     features = json.loads((folder / "features.json").read_text())
@@ -431,11 +431,11 @@ def test_features_that_changed_make_another_index(folder, built):
     steps["featuresDict"]["features"]["x"]["tensor"]["dtype"] = "float16"
     (folder / "features.json").write_text(json.dumps(features))
     (index,) = tfds_files.open_indexes(tfds_files.open_folder(folder)["train"])
-    assert len(built) == 2
+    assert len(scanned) == 2
     assert elements_of(index, "steps/x", 0) is None
 
 
-def test_an_interrupted_build_goes_on(folder, built):
+def test_an_interrupted_build_is_resumed(folder, scanned):
     split = make_dataset(folder)
 
     def interrupt(done, _):
@@ -445,38 +445,38 @@ def test_an_interrupted_build_goes_on(folder, built):
     with pytest.raises(KeyboardInterrupt):
         tfds_files.open_indexes(split, progress=interrupt)
     tfds_files.open_indexes(split)
-    assert built == SHARDS
+    assert scanned == SHARDS
 
 
 @pytest.mark.slow
-def test_several_build_at_a_time(folder):
+def test_several_threads_build_the_same_indexes(folder):
     split = make_dataset(folder, [3] * 20, per_shard=1)
     actual = [[] for _ in range(3)]
     threads = [
-        threading.Thread(target=lambda of=of: of.extend(tfds_files.open_indexes(split)))
-        for of in actual
+        threading.Thread(target=lambda result=result: result.extend(tfds_files.open_indexes(split)))
+        for result in actual
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all([len(index) for index in of] == [1] * 20 for of in actual)
-    assert len(indexes_of(folder)) == 20
+    assert all([len(index) for index in result] == [1] * 20 for result in actual)
+    assert len(list_indexes(folder)) == 20
 
 
-def test_where_nothing_can_be_written_the_cache_has_the_index(folder, built):
+def test_the_cache_has_the_index_if_the_dataset_is_read_only(folder, scanned):
     split = make_dataset(folder, [2])
     (folder / ".feeds").write_text("in the way, as a file system without write access")
     for _ in range(2):
         (index,) = tfds_files.open_indexes(split)
         assert index.num_elements.tolist() == [2]
-    assert built == SHARDS[:1]
+    assert scanned == SHARDS[:1]
     assert len(list((folder.parent / "cache").rglob("*.index"))) == 1
     shutil.rmtree(folder.parent / "cache")
     (folder.parent / "cache").write_text("in the way, too")
     with pytest.warns(UserWarning, match="cannot be saved, so it is built each time"):
         tfds_files.open_indexes(split)
-    assert built == SHARDS[:1] * 2
+    assert scanned == SHARDS[:1] * 2
 
 
 def test_damaged_and_compressed_shards_have_no_index(folder):
@@ -502,7 +502,7 @@ def test_damaged_and_compressed_shards_have_no_index(folder):
     shard.write_bytes(content[:-10] + b"?" + content[-9:])
     with pytest.raises(DamagedFileError, match="the record at byte 0 does not match its checksum"):
         tfds_files.open_indexes(split, verify=True)
-    assert not indexes_of(folder)
+    assert not list_indexes(folder)
     info = json.loads((folder / "dataset_info.json").read_text())
     (folder / "dataset_info.json").write_text(json.dumps({**info, "fileFormat": "array_record"}))
     with pytest.raises(UnsupportedFileError, match="have the format 'array_record'"):
@@ -513,7 +513,7 @@ def test_damaged_and_compressed_shards_have_no_index(folder):
 
 
 def assert_bounded(index):
-    """Checks, one by one, all addresses that can be made of an index."""
+    """Checks that all addresses of an index are in the file."""
     size = os.stat(index.path).st_size
     for example in range(len(index)):
         begin, end = index.offsets[example], index.offsets[example] + index.lengths[example]
@@ -534,14 +534,14 @@ def assert_bounded(index):
                 assert begin <= first <= first + (count - 1) * stride + layout.width <= end
 
 
-def test_no_damage_of_an_index_leads_out_of_the_file(folder):
-    """Neither such as comes by chance, nor such as whoever made the index wanted."""
+def test_a_damaged_index_has_no_address_outside_the_file(folder):
+    """Neither after random damage nor after a manipulation with a valid checksum."""
     split = make_dataset(folder, [2, 1])
     (index,) = tfds_files.open_indexes(split)
     (path,) = (folder / ".feeds").iterdir()
     content = path.read_bytes()
     sequence, layouts = index.sequence, index.layouts
-    shard, used = index.path, 0
+    shard, num_loaded = index.path, 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for position in range(0, len(content), 3):
@@ -554,25 +554,25 @@ def test_no_damage_of_an_index_leads_out_of_the_file(folder):
             path.write_bytes(damaged)
             actual = index_files.load(shard, sequence, layouts)
             if actual is not None:
-                used += 1
+                num_loaded += 1
                 assert_bounded(actual)
         for size in range(0, len(content), 40):
             path.write_bytes(content[:size])
             assert index_files.load(shard, sequence, layouts) is None
-    assert used > 30  # Of numbers that are wrong but lead nowhere, such as the last flags.
-    (again,) = tfds_files.open_indexes(split)
-    assert (again.starts == index.starts).all()
+    assert num_loaded > 30  # Some damage is harmless, such as wrong last flags.
+    (rebuilt,) = tfds_files.open_indexes(split)
+    assert (rebuilt.starts == index.starts).all()
     assert path.read_bytes() == content
 
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.data())
-def test_no_damage_of_a_shard_leads_out_of_its_records(tmp_path_factory, data):
-    content = bytearray(ExampleEncoder(FEATURES).encode(episode_of(2)))
+def test_a_damaged_shard_has_no_address_outside_its_records(tmp_path_factory, data):
+    content = bytearray(ExampleEncoder(FEATURES).encode(make_episode(2)))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    intact = ExampleEncoder(FEATURES).encode(episode_of(3))
-    path = shard_of(tmp_path_factory.mktemp("shard"), [intact, bytes(content), intact])
+    intact = ExampleEncoder(FEATURES).encode(make_episode(3))
+    path = write_shard(tmp_path_factory.mktemp("shard"), [intact, bytes(content), intact])
     try:
         index = tfds_files.index_shard(path, FEATURES)
     except DamagedFileError:
@@ -587,16 +587,16 @@ def test_no_damage_of_a_shard_leads_out_of_its_records(tmp_path_factory, data):
         if index.starts[1, column] != NOT_DIRECT and layout.kind == "floats":
             actual = elements_of(index, layout.name, 1)
             expected = ExampleDecoder(FEATURES, [layout.name]).decode(bytes(content))
-            assert leaf_of(expected, layout.name).tobytes() == actual.tobytes()
+            assert look_up(expected, layout.name).tobytes() == actual.tobytes()
 
 
 def test_an_empty_shard_and_features_without_a_sequence_are_indexed(tmp_path):
     features = Features(features={"x": Tensor(dtype=FLOAT, shape=(2,))})
-    index = tfds_files.index_shard(shard_of(tmp_path, []), features)
+    index = tfds_files.index_shard(write_shard(tmp_path, []), features)
     assert len(index) == 0
     index_files.save(index)
     assert index_files.load(index.path, "", index.layouts) is not None
     example = ExampleEncoder(features).encode({"x": np.float32([1, 2])})
-    index = tfds_files.index_shard(shard_of(tmp_path, [example]), features)
+    index = tfds_files.index_shard(write_shard(tmp_path, [example]), features)
     assert index.sequence == ""
     assert elements_of(index, "x", 0).ravel().tolist() == [1, 2]

@@ -11,14 +11,14 @@ from tfds_files.splits import ranges_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tfds_4_9_10" / "tfrecord"
 
-NUMBERS = st.one_of(
+LIMITS = st.one_of(
     st.integers(-12, 12), st.integers(-101, 101), st.floats(-110, 110).map(lambda x: f"{x:.2f}")
 )
 BOUNDS = st.one_of(
     st.just(""),
-    st.builds(lambda n, unit: f"{n}{unit}", NUMBERS, st.sampled_from(["", "%", "shard"])),
+    st.builds(lambda n, unit: f"{n}{unit}", LIMITS, st.sampled_from(["", "%", "shard"])),
 )
-PARTS = st.one_of(
+SLICES = st.one_of(
     st.sampled_from(["train", "test", "all", "no", "train[]", "train[1:2:3]", "", "all[:5]"]),
     st.builds(lambda name, low, high: f"{name}[{low}:{high}]", st.just("train"), BOUNDS, BOUNDS),
     st.builds(lambda low: f"train[{low}]", BOUNDS),
@@ -45,7 +45,7 @@ def ranges_by_tfds(name, shard_lengths):
 
 @settings(max_examples=8 * settings().max_examples)
 @given(
-    st.lists(PARTS, min_size=1, max_size=3),
+    st.lists(SLICES, min_size=1, max_size=3),
     st.lists(st.integers(0, 40), max_size=4),
     st.sampled_from(["+", " + ", "  +"]),
 )
@@ -54,8 +54,8 @@ def ranges_by_tfds(name, shard_lengths):
 @example(["train[5:10%]"], [200], "+")
 @example(["train[:0shard]"], [2, 3], "+")
 @example(["train[1_0:]"], [20], "+")
-def test_names_mean_what_they_mean_to_tfds(parts, lengths, plus):
-    name, shard_lengths = plus.join(parts), {"train": lengths, "test": [3]}
+def test_names_of_splits_have_the_meaning_of_tfds(slices, lengths, plus):
+    name, shard_lengths = plus.join(slices), {"train": lengths, "test": [3]}
     try:
         expected = list(ranges_by_tfds(name, shard_lengths))
     except Exception:
@@ -70,8 +70,8 @@ def test_names_mean_what_they_mean_to_tfds(parts, lengths, plus):
     "name",
     ["train[1:]", "train[:50%]+test", "train[-1shard] + train[:1]", "all", "test[1:2]+test[:-1]"],
 )
-def test_examples_of_parts_are_those_that_tfds_reads(name):
-    part = tfds_files.open_folder(GOLDEN)[name]
+def test_slices_have_the_examples_that_tfds_reads(name):
+    split = tfds_files.open_folder(GOLDEN)[name]
     builder = tfds.builder_from_directory(GOLDEN)
     actual = tfds.as_numpy(
         builder.as_dataset(
@@ -79,29 +79,29 @@ def test_examples_of_parts_are_those_that_tfds_reads(name):
         )
     )
     expected = [row["int64"].tolist() for row in actual]
-    assert [example["int64"].tolist() for example in part] == expected
+    assert [example["int64"].tolist() for example in split] == expected
     assert [
-        part.example(i - len(part), ["int64"])["int64"].tolist() for i in range(len(part))
+        split.example(i - len(split), ["int64"])["int64"].tolist() for i in range(len(split))
     ] == expected
-    assert sum(part.shard_lengths) == len(part) == len(expected)
+    assert sum(split.shard_lengths) == len(split) == len(expected)
 
 
 def test_slices_of_splits_have_their_examples():
     dataset = tfds_files.open_folder(GOLDEN)
-    part = dataset["train[1:]"]
-    assert repr(part) == "Split('train[1:]', 2 examples in 2 shards)"
-    assert part.paths == dataset["train"].paths
+    split = dataset["train[1:]"]
+    assert repr(split) == "Split('train[1:]', 2 examples in 2 shards)"
+    assert split.paths == dataset["train"].paths
     assert len(dataset["train[2:1]"]) == len(list(dataset["train[:0]"])) == 0
     assert "train[1:]" not in dataset
     with pytest.raises(IndexError, match=r"train\[1:\]: example 2 of 2"):
-        part[2]
-    assert pickle.loads(pickle.dumps(part)).example_bytes(0) == dataset["train"].example_bytes(1)
-    for name, words in (
+        split[2]
+    assert pickle.loads(pickle.dumps(split)).example_bytes(0) == dataset["train"].example_bytes(1)
+    for name, message in (
         ("train[:9]", r"tfrecord: 'train\[:9\]': the split has only 3 examples"),
         ("train[0]", "a single number must be the number of a shard"),
         ("train[:200%]", "200% is more than 100%"),
         ("train[1.5:]", "'1.5' is not a number"),
         ("train 1", "'train 1' is not a split or a slice"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             dataset[name]

@@ -1,4 +1,4 @@
-"""The summary of a folder, made without NumPy, equals the result of reading all of it."""
+"""The summary of a folder, computed without NumPy, agrees with the opened dataset."""
 
 from pathlib import Path
 
@@ -22,16 +22,16 @@ def test_the_summary_agrees_with_the_features(folder):
     }
     actual = {"/".join(field.path): field for field in summary.fields}
     leaves = {leaf.name: leaf for leaf in leaves_of(dataset.features)}
-    # What TFDS makes of several features has one line, which says what it is.
+    # Composite features of TFDS have one line with their kind.
     composites = {name for name, field in actual.items() if name not in leaves}
     assert {actual[name].kind for name in composites} <= {"translation"}
-    of_made = {name for name in leaves if any(name.startswith(f"{other}/") for other in composites)}
-    assert actual.keys() - composites == leaves.keys() - of_made
+    members = {name for name in leaves if any(name.startswith(f"{other}/") for other in composites)}
+    assert actual.keys() - composites == leaves.keys() - members
     for name in actual.keys() - composites:
         leaf = leaves[name]
         dtype = "string" if leaf.feature.dtype.kind == "O" else leaf.feature.dtype.name
         assert actual[name].dtype == dtype, name
-        # A sequence has its own axis, but for the steps of an episode.
+        # A sequence has its own axis, except for the steps of an episode.
         assert actual[name].shape[-len(leaf.feature.shape) or len(actual[name].shape) :] == tuple(
             leaf.feature.shape
         ), name

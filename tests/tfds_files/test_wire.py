@@ -23,7 +23,7 @@ def varint(value):
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 @example([0, 127, 128, 2**63 - 1, -1])
-def test_packed_varints_are_what_was_packed(values):
+def test_packed_varints_are_decoded_and_encoded(values):
     packed = list(map(varint, values))
     actual = decode_varints(b"".join(packed))
     assert actual.dtype == np.int64
@@ -42,7 +42,7 @@ def test_varints_are_encoded_and_read_back(value):
     assert read_varint(data, 0, len(data)) == (value, len(data))
 
 
-def test_a_delimited_field_is_found():
+def test_the_bounds_of_a_delimited_field_are_returned():
     data = delimited(b"\x0a", b"x" * 300)
     assert list(fields_of(data, 0, len(data))) == [(1, 2, 3, 303)]
 
@@ -55,9 +55,9 @@ def test_packed_varints_that_do_not_end_are_refused(data):
         read_varint(data[-11:], 1 if data[0] == 1 else 0, len(data))
 
 
-def test_fields_of_every_kind_are_found():
+def test_fields_of_every_wire_type_are_read():
     data = b"\x08\x96\x01" + b"\x12\x02hi" + b"\x1d1234" + b"\x2112345678"
-    actual = [(number, data[begin:end]) for number, _, begin, end in fields_of(data, 0, len(data))]
+    actual = [(tag, data[begin:end]) for tag, _, begin, end in fields_of(data, 0, len(data))]
     assert actual == [(1, b"\x96\x01"), (2, b"hi"), (3, b"1234"), (4, b"12345678")]
 
 

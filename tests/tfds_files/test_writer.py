@@ -26,13 +26,13 @@ def tensor(dtype, *shape, **arguments):
     return Tensor(dtype=np.dtype(dtype), shape=shape, **arguments)
 
 
-def of(**features):
+def make_features(**features):
     return Features(features=features)
 
 
-FEATURES = of(
+FEATURES = make_features(
     steps=Dataset(
-        feature=of(
+        feature=make_features(
             x=tensor(np.float32, 2),
             exact=tensor(np.float64, encoding="zlib"),
             words=Sequence(feature=tensor(object)),
@@ -44,18 +44,18 @@ FEATURES = of(
 )
 
 
-def example(number, png):
-    rng = np.random.default_rng(number)
-    words = np.array([b"a", b"", b"c"][:number], object)
+def make_example(length, png):
+    rng = np.random.default_rng(length)
+    words = np.array([b"a", b"", b"c"][:length], object)
     return {
         "steps": {
-            "x": rng.random((number, 2), np.float32),
-            "exact": rng.random(number),
-            "words": RaggedColumn(words, np.ones(number, int)),
-            "image": np.array([png] * number, object),
+            "x": rng.random((length, 2), np.float32),
+            "exact": rng.random(length),
+            "words": RaggedColumn(words, np.ones(length, int)),
+            "image": np.array([png] * length, object),
         },
-        "id": number,
-        "list": np.arange(number, dtype=np.int16),
+        "id": length,
+        "list": np.arange(length, dtype=np.int16),
     }
 
 
@@ -70,14 +70,14 @@ def test_tfds_reads_the_written_examples(tmp_path, png, file_format):
     options = {"file_format": file_format, "max_examples_per_shard": 2}
     about = {"description": "Gr\u00fcn", "citation": "@x", "metadata": {"by": ["me"]}}
     with append_to(tmp_path / "d", FEATURES, "mine", "1.2.3", **about, **options) as writer:
-        for number in range(3):
-            writer.add(example(number, png))
+        for length in range(3):
+            writer.add(make_example(length, png))
     with append_to(tmp_path / "d", FEATURES, "mine", "1.2.3", **options) as writer:
-        writer.add(example(3, png))
-        writer.add(example(1, png), split="test-1")
+        writer.add(make_example(3, png))
+        writer.add(make_example(1, png), split="test-1")
     writer.close()
     with pytest.raises(ValueError, match="the writer is closed"):
-        writer.add(example(1, png))
+        writer.add(make_example(1, png))
     dataset = open_folder(tmp_path / "d")
     assert {name: split.shard_lengths for name, split in dataset.items()} == {
         "train": (2, 1, 1),
@@ -93,7 +93,7 @@ def test_tfds_reads_the_written_examples(tmp_path, png, file_format):
         for actual, expected in zip(rows, split, strict=True):
             assert actual["id"] == expected["id"]
             assert actual["list"].tolist() == expected["list"].tolist()
-            if source is not None:  # TFDS does not read all fields of others.
+            if source is not None:  # TFDS does not read all fields of data sources.
                 continue
             steps = list(actual["steps"])
             assert len(steps) == len(expected["steps"]["x"]) == expected["id"]
@@ -107,9 +107,9 @@ def test_images_become_png_files(tmp_path):
     def image(dtype, *shape):
         return Image(shape=shape, dtype=np.dtype(dtype), encoding_format="png")
 
-    features = of(
+    features = make_features(
         steps=Dataset(
-            feature=of(frame=image(np.uint8, 4, 6, 3), crop=image(np.uint16, None, 2, 1))
+            feature=make_features(frame=image(np.uint8, 4, 6, 3), crop=image(np.uint16, None, 2, 1))
         ),
         depth=image(np.float32, 3, 5, 1),
     )
@@ -130,7 +130,7 @@ def test_images_become_png_files(tmp_path):
 
 
 def test_examples_of_a_dead_writer_are_added(tmp_path):
-    features = of(x=tensor(np.int64))
+    features = make_features(x=tensor(np.int64))
     writer = append_to(tmp_path, features, "mine")
     writer.add({"x": 7})
     with pytest.raises(ValueError, match=r"x: got \[\['7'\]\], expected int64"):
@@ -144,19 +144,19 @@ def test_examples_of_a_dead_writer_are_added(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_datasets_in_an_object_store_are_appended_to(tmp_path):
-    """Written in two goes, with a shard that is full, and read again by the same URL."""
+    """Written by two writers, with a full shard, and read by the same URL."""
     (tmp_path / "server").mkdir()
-    features = of(steps=Dataset(feature=of(x=tensor(np.int64))))
+    features = make_features(steps=Dataset(feature=make_features(x=tensor(np.int64))))
     with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
         url = store.directory()
         for begin in (0, 3):
             with append_to(url, features, "mine", max_examples_per_shard=2) as writer:
-                for number in range(begin, begin + 3):
-                    writer.add({"steps": {"x": np.arange(number)}})
+                for length in range(begin, begin + 3):
+                    writer.add({"steps": {"x": np.arange(length)}})
         dataset = open_folder(url)
         assert dataset["train"].shard_lengths == (2, 1, 2, 1)
-        for number, read in enumerate(dataset["train"]):
-            assert read["steps"]["x"].tolist() == list(range(number))
+        for length, example in enumerate(dataset["train"]):
+            assert example["steps"]["x"].tolist() == list(range(length))
         dataset.close()
     assert not [path for path in tmp_path.iterdir() if path.name != "server"]
 
@@ -165,7 +165,7 @@ def test_splits_are_recovered_after_a_full_disk(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("no space left")
 
-    writer = append_to(tmp_path, of(x=tensor(np.int64)), "mine")
+    writer = append_to(tmp_path, make_features(x=tensor(np.int64)), "mine")
     for split in ("a", "b"):
         writer.add({"x": 7}, split=split)
     with monkeypatch.context() as patch:
@@ -173,36 +173,36 @@ def test_splits_are_recovered_after_a_full_disk(tmp_path, monkeypatch):
         with pytest.raises(StorageError, match="no space left"):
             writer.close()
     with pytest.warns(UserWarning, match="added 1 episodes"):
-        append_to(tmp_path, of(x=tensor(np.int64)), "mine")
+        append_to(tmp_path, make_features(x=tensor(np.int64)), "mine")
     assert {name: len(split) for name, split in open_folder(tmp_path).items()} == {"a": 1, "b": 1}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "words"),
+    ("arguments", "error", "message"),
     [
         ({"name": "other"}, StorageError, "another name: mine"),
         ({"version": "1.0.1"}, StorageError, r"another version: 1\.0\.0"),
         ({"file_format": "array_record"}, StorageError, "another file format: tfrecord"),
-        ({"features": of(x=tensor(np.int32))}, StorageError, "other features.*: x;"),
+        ({"features": make_features(x=tensor(np.int32))}, StorageError, "other features.*: x;"),
         ({"name": "my set"}, ValueError, "name: got 'my set'"),
         ({"version": "1"}, ValueError, "version: got '1'"),
         ({"file_format": "parquet"}, ValueError, "file_format must be one of"),
         ({"max_examples_per_shard": 0}, ValueError, "must be positive, got 0"),
     ],
 )
-def test_appending_another_dataset_is_refused(tmp_path, arguments, error, words):
-    usual = {"directory": tmp_path, "features": of(x=tensor(np.int64)), "name": "mine"}
-    with append_to(**usual) as writer:
+def test_appending_another_dataset_is_refused(tmp_path, arguments, error, message):
+    options = {"directory": tmp_path, "features": make_features(x=tensor(np.int64)), "name": "mine"}
+    with append_to(**options) as writer:
         with pytest.raises(ValueError, match="split: got 'a b'"):
             writer.add({"x": 1}, split="a b")
         writer.add({"x": 1})
-    with pytest.raises(error, match=words):
-        append_to(**{**usual, **arguments})
+    with pytest.raises(error, match=message):
+        append_to(**{**options, **arguments})
     assert len(open_folder(tmp_path)["train"]) == 1
 
 
 def test_appending_to_a_complete_dataset_is_refused(tmp_path):
-    features = of(x=tensor(np.int64))
+    features = make_features(x=tensor(np.int64))
     with append_to(tmp_path, features, "mine") as writer:
         writer.add({"x": 1})
     info = json.loads((tmp_path / "dataset_info.json").read_text())
@@ -224,7 +224,7 @@ STEP = {
 
 @pytest.mark.parametrize("name", STEP)
 def test_features_that_tfds_cannot_hold_are_refused(tmp_path, name):
-    features = of(steps=Dataset(feature=of(**{name: STEP[name]})))
+    features = make_features(steps=Dataset(feature=make_features(**{name: STEP[name]})))
     with pytest.raises(ValueError, match=f"steps/{name}: TFDS cannot hold "):
         append_to(tmp_path / "d", features, "mine")
     assert not (tmp_path / "d").exists()

@@ -11,14 +11,14 @@ from tfds_files.writing import num_shards, order_of, shard_ends
 @given(st.integers(0, 1 << 40), st.integers(1, 10**6))
 @example(5 << 40, 10**6)
 @example(3 << 30, 1024)
-def test_shards_are_those_of_tfds(num_bytes, num_examples):
-    number = num_shards(num_bytes, num_examples)
-    assert number == shard_utils.ShardConfig().get_number_shards(num_bytes, num_examples)
-    ends = shard_ends(num_examples, number)
-    assert ends == shard_utils.get_shard_boundaries(num_examples, number)
+def test_numbers_and_ends_of_shards_equal_those_of_tfds(num_bytes, num_examples):
+    count = num_shards(num_bytes, num_examples)
+    assert count == shard_utils.ShardConfig().get_number_shards(num_bytes, num_examples)
+    ends = shard_ends(num_examples, count)
+    assert ends == shard_utils.get_shard_boundaries(num_examples, count)
 
 
 @given(st.text(), st.text())
 @example("train", "a\\b")
-def test_the_order_is_that_of_tfds(split, key):
+def test_examples_have_the_order_of_tfds(split, key):
     assert int.from_bytes(order_of(split, key), "big") == Hasher(split).hash_key(key)

@@ -1,4 +1,4 @@
-"""Any format to any other: what is exported comes back as it was, whatever it was before."""
+"""Any format to any other: exported episodes are read back with the same values."""
 
 import dataclasses
 import time
@@ -20,7 +20,7 @@ from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.columns import stack
 from tfds_files.png import encode_png
 
-# What each format has to be told.
+# The options of each format.
 OPTIONS: dict[str, dict[str, Any]] = {
     "minari": {"data_format": "arrow"},  # Texts in HDF5 have no zeros.
     "mcap": {},
@@ -31,7 +31,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "lerobot": {
         "fps": 10,
         "to_sidecar": ["observation/view", "observation/photo"],
-    },  # It has one size only.
+    },  # All images have one size.
     "webdataset": {},
     "robomimic": {},
     "zarr": {},
@@ -45,7 +45,7 @@ def png(*size: int) -> bytes:
 
 
 class Sample(Source):
-    """Episodes with something of everything; two end in a terminal state, two were cut."""
+    """Episodes with fields of all types; two end in a terminal state, two are truncated."""
 
     about = About(
         description="Éverything.",
@@ -83,7 +83,7 @@ class Sample(Source):
         self._all_known = all_known
 
     def inputs(self) -> list[str]:
-        return ["made up"]
+        return ["synthetic"]
 
     def num_episodes(self, split: str) -> int:
         return 4
@@ -96,9 +96,7 @@ class Sample(Source):
     ) -> SourceEpisode:
         rng = np.random.default_rng(index)
         length = (4, 1, 3, 6)[index]
-        is_final_known = (
-            self._all_known or index != 2
-        )  # Two formats have no episode of a single step.
+        is_final_known = self._all_known or index != 2  # Some formats need two steps or more.
         rows = length + is_final_known
         state = rng.random((rows, 3))
         state[0] = np.nan, -0.0, np.inf
@@ -124,7 +122,7 @@ class Sample(Source):
         return SourceEpisode(
             self.key(split, index),
             steps,
-            Origin("made up", index, index + 1),
+            Origin("synthetic", index, index + 1),
             truncated=index >= 2,
             final_observation_known=is_final_known,
             complete=index != 3,
@@ -140,9 +138,9 @@ class Sample(Source):
 
 def assert_same(episodes, actual):
     assert len(actual) == len(episodes)
-    for one, two in zip(episodes, map(as_converted, actual)):
-        assert list(differences(one, two)) == []
-        assert one.origin == two.origin
+    for original, copy in zip(episodes, map(as_converted, actual)):
+        assert list(differences(original, copy)) == []
+        assert original.origin == copy.origin
     assert dict(leaves_at(actual.spec, None)) == dict(leaves_at(episodes.spec, None))
     lineage = actual.metadata["lineage"]
     metadata = {name: it for name, it in actual.metadata.items() if name != "conversion"}
@@ -150,23 +148,23 @@ def assert_same(episodes, actual):
     assert lineage["operations"][-1]["do"] == "convert"
 
 
-def test_all_formats_are_tried():
+def test_options_cover_all_formats():
     assert OPTIONS.keys() == rlds.sources.exports().keys()
 
 
 @pytest.mark.parametrize("format", OPTIONS)
 def test_export_keeps_every_value_of_an_episode(format, tmp_path):
-    source = Sample(all_known=format == "minari")  # Which refuses others.
-    if format == "tfds":  # Of which the arrays would be files.
+    source = Sample(all_known=format == "minari")  # Minari needs final observations.
+    if format == "tfds":  # Arrays would become PNG files.
         source.about = source.about.replace(images_as_png=False)
     exported = export(
         source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
     )
     options = {"decode_images": False} if format == "tfds" else {}
-    opened = rlds.sources.open(exported.path, **options)
-    assert opened.format == format
-    assert_same(rlds.sources.Episodes(source, "all"), opened)
-    assert opened.source.about.description == source.about.description
+    episodes = rlds.sources.open(exported.path, **options)
+    assert episodes.format == format
+    assert_same(rlds.sources.Episodes(source, "all"), episodes)
+    assert episodes.source.about.description == source.about.description
 
 
 class Agents(Sample):
@@ -189,20 +187,20 @@ class Agents(Sample):
 
 
 @pytest.mark.parametrize("format", [format for format in OPTIONS if format != "minari"])
-def test_rewards_and_discounts_of_several_agents_come_back(format, tmp_path):
+def test_exports_keep_rewards_and_discounts_of_several_agents(format, tmp_path):
     source = Agents(all_known=False)
     exported = export(
         source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
     )
-    for one, two in zip(rlds.sources.Episodes(source, "all"), rlds.sources.open(exported.path)):
+    for old, new in zip(rlds.sources.Episodes(source, "all"), rlds.sources.open(exported.path)):
         for name in ("reward", "discount"):
-            assert two.steps[name].keys() == {"a", "b"}
-            for part, column in one.steps[name].items():
-                np.testing.assert_array_equal(two.steps[name][part], column)
+            assert new.steps[name].keys() == {"a", "b"}
+            for agent, column in old.steps[name].items():
+                np.testing.assert_array_equal(new.steps[name][agent], column)
 
 
 class Plain(Sample):
-    """Without what HDF5 files of Minari cannot hold, and with rows that Blosc cuts in parts."""
+    """Without values that HDF5 files of Minari cannot hold; Blosc splits its rows."""
 
     fields = Sample.fields.replace(
         steps={
@@ -222,8 +220,8 @@ class Plain(Sample):
 
 
 @pytest.fixture(scope="module")
-def made_twice(tmp_path_factory):
-    """Folders with data of all formats, made at different times."""
+def exported_twice(tmp_path_factory):
+    """Folders with exports to all formats, written at different times."""
     blosc = pytest.importorskip("numcodecs.blosc")
     patch = pytest.MonkeyPatch()
     patch.setattr(blosc, "use_threads", True)  # Importing zarr sets it to False.
@@ -243,33 +241,33 @@ def made_twice(tmp_path_factory):
 
 
 @pytest.mark.parametrize("format", [*OPTIONS, "plain_minari", "plain_zarr"])
-def test_exports_at_different_times_have_the_same_bytes(made_twice, format):
-    one, two = (
+def test_exports_at_different_times_have_the_same_bytes(exported_twice, format):
+    first, second = (
         {
             file.relative_to(folder): file.read_bytes()
             for file in folder.rglob("*")
             if file.is_file()
         }
-        for folder in (root / format for root in made_twice)
+        for folder in (root / format for root in exported_twice)
     )
-    assert one.keys() == two.keys() != set()
-    assert [str(file) for file in one if one[file] != two[file]] == []
+    assert first.keys() == second.keys() != set()
+    assert [str(file) for file in first if first[file] != second[file]] == []
 
 
-def test_a_folder_is_not_called_a_file(tmp_path):
+def test_names_with_the_suffix_of_another_kind_are_refused(tmp_path):
     for format, options in OPTIONS.items():
         is_file = "." in NAMES.get(format, "")
-        path, written_kind = (
+        path, kind = (
             tmp_path / ("made" if is_file else "made.h5"),
             "file" if is_file else "folder",
         )
-        with pytest.raises(ValueError, match=f"{path.name}': {format} writes a {written_kind}"):
+        with pytest.raises(ValueError, match=f"{path.name}': {format} writes a {kind}"):
             export(Sample(all_known=True), format, path, **options)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("format", ["minari", "lerobot", "robomimic"])
-def test_an_episode_that_is_too_short_is_named_before_others_are_read(tmp_path, format):
+def test_an_episode_without_a_transition_is_an_error_before_others_are_read(tmp_path, format):
     class Short(Sample):
         @property
         def can(self) -> Can:
@@ -295,8 +293,8 @@ def test_an_episode_that_is_too_short_is_named_before_others_are_read(tmp_path, 
 
 
 @pytest.mark.parametrize("format", ["minari", "lerobot", "webdataset", "robomimic", "zarr", "mcap"])
-def test_discounts_that_follow_from_the_flags_are_no_data(tmp_path, format):
-    """They are data again once an edit sets them."""
+def test_discounts_that_follow_from_the_flags_are_only_in_the_sidecar(tmp_path, format):
+    """They are data if an edit sets them."""
     discounts, arrays = {}, {"observation": np.eye(3), "action": np.ones((2, 1)), "terminal": True}
     for name, discount in {"derived": {}, "data": {"discount": np.float32([0.5, 0])}}.items():
         (tmp_path / name).mkdir()
@@ -306,13 +304,13 @@ def test_discounts_that_follow_from_the_flags_are_no_data(tmp_path, format):
     options = {"fps": 10} if format == "lerobot" else {}
     suffix = ".hdf5" if format == "robomimic" else ""
     for path in (tmp_path / "derived", tmp_path / "data", tmp_path / "edited"):
-        written = export(path, format, tmp_path / f"made-{path.name}-v0{suffix}", **options)
-        discount_placement = {placement.field: placement for placement in written.placements}[
+        exported = export(path, format, tmp_path / f"made-{path.name}-v0{suffix}", **options)
+        discount_placement = {placement.field: placement for placement in exported.placements}[
             "steps/discount"
         ]
         discounts[path.name] = discount_placement.how, discount_placement.why
-        for one, two in zip(rlds.sources.open(path), rlds.sources.open(written.path), strict=True):
-            assert not [*differences(one, two)]
+        for old, new in zip(rlds.sources.open(path), rlds.sources.open(exported.path), strict=True):
+            assert not [*differences(old, new)]
     assert discounts == {
         "derived": ("sidecar", "it is derived from the flags"),
         "data": ("exact", ""),

@@ -1,6 +1,6 @@
-"""Raw data of every format in every format that can be written: what comes back is what was there.
+"""Raw data of every format, exported to every format: exports have the same values.
 
-An export either writes it all, or says in a sentence why it cannot, and leaves nothing behind.
+An export writes all values, or raises an error with the reason and leaves no files.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from rlds.sources.testing import differences
 from rlds.sources.writing import PNGS
 from rlds_ecosystem.model.nests import leaves_at
 
-# More raw data: what writes it to a folder, and returns what to open.
+# More raw data: functions that write it to a folder, and return the path to open.
 MORE = {
     **{
         name: lambda path, name=name: getattr(raw_robomimic, name)(path / "demos.hdf5")
@@ -62,7 +62,7 @@ NO_OBSERVATION = "the steps have no 'observation', which Minari needs"
 NO_ACTION = "no 'action', which Minari needs|needs actions that are numbers"
 NO_PICTURE = dict.fromkeys(("d3rlpy", "d4rl"), NO_ARRAY)
 NO_NUMBERS = {**NO_PICTURE, "aloha": "'(observation|action)' is not a step field of numbers"}
-# What cannot be written, and why.
+# Refused exports, and the messages.
 REFUSED = {
     **{name: {"minari": NO_STEP} for name in ("webdataset", "d3rlpy")},
     "zarr": {**NO_NUMBERS, **dict.fromkeys(("minari", "maniskill", "robomimic"), NO_ACTION)},
@@ -98,12 +98,12 @@ def test_every_export_keeps_every_value_of_every_source(name, tmp_path):
             assert_same(writer, rlds.sources.open(exported.path, "all", **writer.read_options()))
     expected = REFUSED.get(name, {})
     assert refused.keys() == expected.keys(), refused
-    for format, why in expected.items():
-        assert re.search(why, refused[format])
+    for format, message in expected.items():
+        assert re.search(message, refused[format])
 
 
 def assert_same(writer, actual):
-    """Checks that what was written is what was read, as it was placed."""
+    """Checks that an export has the values of its source, except for the placements."""
     assert actual.format == writer.format
     before, placements = writer.episodes, writer.placements()
     assert {placement.how for placement in placements} <= {"exact", "renumbered", "sidecar"}
@@ -114,23 +114,23 @@ def assert_same(writer, actual):
     assert len(actual) == len(before)
     for index, episode in zip(order, actual, strict=True):
         renumbered = [placement.field for placement in placements if placement.how == "renumbered"]
-        but = [*writer.unchecked, *renumbered]
-        but += [] if is_exact else ["key"]  # It has the name of the file.
-        ones = [as_converted(each) for each in (before.episode(index), episode)]
-        assert list(differences(*map(writer.compared, ones), but)) == []
+        ignored = [*writer.unchecked, *renumbered]
+        ignored += [] if is_exact else ["key"]  # The name of a file may be the key.
+        pair = [as_converted(each) for each in (before.episode(index), episode)]
+        assert list(differences(*map(writer.compared, pair), ignored)) == []
     spec = dict(leaves_at(before.spec, None))
     for path in (placement.field for placement in placements if placement.why.startswith(PNGS)):
         spec[path] = dataclasses.replace(spec[path], encoding="")
-    spec_found = dict(leaves_at(actual.spec, None))
+    actual_spec = dict(leaves_at(actual.spec, None))
     if writer.read_options().get("decode_images") is False:  # Arrays are PNG files in TFDS.
         for path, field in spec.items():
             if field.dtype == np.uint8 and len(field.shape) == 3 and not field.encoding:
-                assert spec_found[path].encoding in ("", "png")
-                spec[path] = dataclasses.replace(field, encoding=spec_found[path].encoding)
-    assert spec_found == spec
-    if writer.format not in before.metadata:  # Which says so of its new files.
-        is_told = writer.format == "lerobot"  # See `options_for`.
-        expected = with_rate(before.metadata, 10.0) if is_told else before.metadata
-        # TFDS counts episodes anew.
+                assert actual_spec[path].encoding in ("", "png")
+                spec[path] = dataclasses.replace(field, encoding=actual_spec[path].encoding)
+    assert actual_spec == spec
+    if writer.format not in before.metadata:  # There, it describes its new files.
+        has_rate = writer.format == "lerobot"  # See `options_for`.
+        expected = with_rate(before.metadata, 10.0) if has_rate else before.metadata
+        # TFDS counts episodes again.
         metadata, expected = ({**it, "conversion": None} for it in (actual.metadata, expected))
         assert metadata == expected

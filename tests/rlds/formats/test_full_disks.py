@@ -1,4 +1,4 @@
-"""A disk that is full while a dataset is exported: one error, and a process that goes on."""
+"""Exports to a full disk raise one error, and the process continues."""
 
 import os
 import subprocess
@@ -54,14 +54,14 @@ WRITE = """
     def write(path, check_each):
         with new_file(path) as (file, check):
             sums = file.create_dataset("sums", (0,), "f8", maxshape=(None,), chunks=(16,))
-            for number in range(40):
-                group = file.create_group(f"group_{number}")
-                group["values"] = np.arange(50.0) + number
+            for index in range(40):
+                group = file.create_group(f"group_{index}")
+                group["values"] = np.arange(50.0) + index
                 group.create_dataset("packed", data=np.arange(100) % 7, compression="gzip")
-                group.attrs["text"] = "a" * number
-                sums.resize(number + 1, axis=0)
-                sums[number] = number
-                assert file[f"group_{number // 2}/values"][3] == 3 + number // 2
+                group.attrs["text"] = "a" * index
+                sums.resize(index + 1, axis=0)
+                sums[index] = index
+                assert file[f"group_{index // 2}/values"][3] == 3 + index // 2
                 if check_each:
                     check()
 
@@ -71,10 +71,10 @@ WRITE = """
     with h5py.File(path) as file:
         assert list(file["sums"]) == list(range(40))
     os.remove(path)
-    for number, size in enumerate(np.linspace(0, end - 1, 40).astype(int)):
+    for index, size in enumerate(np.linspace(0, end - 1, 40).astype(int)):
         try:
             with limited(int(size)):
-                write(path, number % 2)
+                write(path, index % 2)
         except OSError as error:
             assert error.filename == path and error.strerror == "File too large", error
         else:
@@ -85,20 +85,20 @@ WRITE = """
 
 
 def run(script, *arguments):
-    """The outputs of a process that must neither crash nor complain."""
+    """Runs a script, which must not fail or print errors; returns its output."""
     script = textwrap.dedent(LIMITED) + "import os\n" + textwrap.dedent(script)
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # It would be cut, too.
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr[-2000:]
-    return done.stdout.split()
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # Bytecode would be cut as well.
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert (process.returncode, process.stderr) == (0, ""), process.stderr[-2000:]
+    return process.stdout.split()
 
 
-def test_a_file_ends_at_any_byte(tmp_path):
+def test_a_full_disk_is_an_error_at_any_byte_of_a_file(tmp_path):
     assert run(WRITE, tmp_path) == ["done"]
 
 
-def vectors(length, seed):
+def make_episode(length, seed):
     return raw_npz.episode(
         length,
         seed=seed,
@@ -109,7 +109,7 @@ def vectors(length, seed):
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
     root = tmp_path_factory.mktemp("sources")
-    episodes = {f"{index}.npz": vectors(20, index) for index in range(4)}
+    episodes = {f"{index}.npz": make_episode(20, index) for index in range(4)}
     for episode in episodes.values():
         for name in ("observation/camera", "observation/joints"):
             del episode[name]

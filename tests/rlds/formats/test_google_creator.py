@@ -43,7 +43,7 @@ def test_a_download_becomes_a_dataset(tmp_path):
         path=path,
     )
     assert RldsCreator.name == "rlds_creator"
-    episodes = {one["episode_id"]: one for one in load(builder).as_numpy_iterator()}
+    episodes = {each["episode_id"]: each for each in load(builder).as_numpy_iterator()}
     assert len(episodes) == 12
     first = episodes[b"0"]
     assert first["recorded_episode_id"] == b"e0"
@@ -60,18 +60,18 @@ def test_a_download_becomes_a_dataset(tmp_path):
     assert first["steps"]["info"]["lives"].dtype == np.int32
     assert episodes[b"10"]["notes"] == b""
     assert json.loads(episodes[b"10"]["tags"]) == []
-    assert episodes[b"4"]["recorded_episode_id"] == b"e4"  # From where old versions keep it.
+    assert episodes[b"4"]["recorded_episode_id"] == b"e4"  # As old versions store it.
 
 
-def test_steps_are_those_recorded_in_the_order_of_rlds(tmp_path):
-    recorded = raw.make_episode(0, 3)
-    episode = read(raw.write_directory(tmp_path, [recorded]))
-    for index, step in enumerate(recorded["steps"]):
+def test_recorded_steps_are_read_in_the_order_of_rlds(tmp_path):
+    recording = raw.make_episode(0, 3)
+    episode = read(raw.write_directory(tmp_path, [recording]))
+    for index, step in enumerate(recording["steps"]):
         for field, value in step.timestep.observation.items():
             np.testing.assert_array_equal(episode.steps["observation"][field][index], value)
         assert episode.steps["image"][index] == step.custom_data["image"]
     np.testing.assert_array_equal(
-        episode.steps["action"][:-1], [step.action for step in recorded["steps"][1:]]
+        episode.steps["action"][:-1], [step.action for step in recording["steps"][1:]]
     )
     assert episode.steps["reward"].tolist() == [1 / 7, 2 / 7, 3 / 7, 0.0]
     assert episode.steps["discount"].tolist() == [1.0, 1.0, 0.0, 0.0]
@@ -80,7 +80,7 @@ def test_steps_are_those_recorded_in_the_order_of_rlds(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", range(2, 6))
-def test_steps_and_specs_come_back(protocol):
+def test_pickled_steps_and_specs_are_restored(protocol):
     data = {
         "steps": [
             envlogger.StepData(dm_env.restart({"x": np.ones(2)}), None, {"é": b"\xff\0"}),
@@ -102,7 +102,7 @@ def test_steps_and_specs_come_back(protocol):
     assert all(type(step) is envlogger.StepData for step in steps)
 
 
-class Named:
+class Call:
     def __init__(self, *reduced):
         self.reduced = reduced
 
@@ -111,28 +111,28 @@ class Named:
 
 
 @pytest.mark.parametrize(
-    "refused",
+    "call",
     [
-        Named(specs.Array, (10**12,), np.dtype("f4"), None),
-        Named(specs.StringArray, (1 << 40,), str, None),
-        Named(specs.Array, (-1,), np.dtype("f4"), None),
-        Named(specs.Array, (1,), "f4,O", None),
-        Named(specs.DiscreteArray, "3", np.dtype("i4"), None),
-        Named(getattr, dm_env.StepType, "mro"),
-        Named(getattr, dm_env.TimeStep, "_make"),
-        Named(getattr, "text", "format"),
+        Call(specs.Array, (10**12,), np.dtype("f4"), None),
+        Call(specs.StringArray, (1 << 40,), str, None),
+        Call(specs.Array, (-1,), np.dtype("f4"), None),
+        Call(specs.Array, (1,), "f4,O", None),
+        Call(specs.DiscreteArray, "3", np.dtype("i4"), None),
+        Call(getattr, dm_env.StepType, "mro"),
+        Call(getattr, dm_env.TimeStep, "_make"),
+        Call(getattr, "text", "format"),
     ],
 )
-def test_malformed_specs_and_attributes_are_refused(refused):
-    function, *arguments = refused.reduced
-    refused.reduced = function, tuple(arguments)
+def test_malformed_specs_and_attributes_are_refused(call):
+    function, *arguments = call.reduced
+    call.reduced = function, tuple(arguments)
     with pytest.raises(RestrictedPickleError):
-        loads(pickle.dumps(refused), NAMES)
+        loads(pickle.dumps(call), NAMES)
 
 
-def test_step_types_are_found_by_their_names():
-    """As the first releases of Python 3.11 write them; nothing changes them."""
-    mid = Named(getattr, (dm_env.StepType, "MID"))
+def test_step_types_are_looked_up_by_name():
+    """As the first releases of Python 3.11 write them; pickles cannot change them."""
+    mid = Call(getattr, (dm_env.StepType, "MID"))
     assert loads(pickle.dumps([mid]), NAMES) == [dm_env.StepType.MID]
     change = b"cdm_env._environment\nStepType\n(K\0tR}X\5\0\0\0firstK\7sb."
     with pytest.raises(RestrictedPickleError, match="the pickle changes"):
@@ -142,7 +142,7 @@ def test_step_types_are_found_by_their_names():
 @pytest.mark.slow
 @settings(max_examples=4 * settings().max_examples)
 @given(st.data())
-def test_damage_is_told_as_such_or_changes_plain_data_only(data):
+def test_damaged_pickles_are_refused_or_yield_plain_data(data):
     pickled = bytearray(raw.dump(raw.make_episode(0, 1), data.draw(st.integers(2, 5))))
     for _ in range(data.draw(st.integers(1, 3))):
         pickled[data.draw(st.integers(0, len(pickled) - 1))] = data.draw(st.integers(0, 255))
@@ -167,7 +167,7 @@ def test_images_are_not_encoded_again(tmp_path):
         ({"end": "nothing"}, True, False),
     ],
 )
-def test_flags_say_how_an_episode_ended(tmp_path, options, truncated, complete):
+def test_the_last_step_decides_how_an_episode_ends(tmp_path, options, truncated, complete):
     episode = read(raw.write_directory(tmp_path, [raw.make_episode(0, **options)]))
     assert (episode.truncated, episode.complete) == (truncated, complete)
     assert episode.final_observation_known
@@ -176,21 +176,21 @@ def test_flags_say_how_an_episode_ended(tmp_path, options, truncated, complete):
 
 def test_an_episode_is_cut_at_a_tag(tmp_path):
     path = raw.write_directory(tmp_path, [raw.make_episode(3, 6, placed=2), raw.make_episode(3, 6)])
-    cut, uncut = (read(path, index, truncate_at_tag="placed") for index in range(2))
-    assert (cut.num_steps, uncut.num_steps) == (3, 7)
+    short, long = (read(path, index, truncate_at_tag="placed") for index in range(2))
+    assert (short.num_steps, long.num_steps) == (3, 7)
     for field in ("position", "lights"):
         np.testing.assert_array_equal(
-            cut.steps["observation"][field], uncut.steps["observation"][field][:3]
+            short.steps["observation"][field], long.steps["observation"][field][:3]
         )
-    np.testing.assert_array_equal(cut.steps["reward"], [1 / 7, 2 / 7, 0.0])
-    assert not cut.steps["action"][-1].any()
-    assert cut.steps["is_last"].tolist() == [False, False, True]
-    assert not cut.steps["is_terminal"].any()
-    assert (cut.truncated, cut.complete) == (True, True)
-    assert (uncut.truncated, uncut.complete) == (False, True)
-    assert (cut.metadata["num_steps"], cut.metadata["total_reward"]) == (2, 3 / 7)
-    assert uncut.metadata["num_steps"] == 6
-    assert cut.origin.end == 3
+    np.testing.assert_array_equal(short.steps["reward"], [1 / 7, 2 / 7, 0.0])
+    assert not short.steps["action"][-1].any()
+    assert short.steps["is_last"].tolist() == [False, False, True]
+    assert not short.steps["is_terminal"].any()
+    assert (short.truncated, short.complete) == (True, True)
+    assert (long.truncated, long.complete) == (False, True)
+    assert (short.metadata["num_steps"], short.metadata["total_reward"]) == (2, 3 / 7)
+    assert long.metadata["num_steps"] == 6
+    assert short.origin.end == 3
 
 
 @pytest.mark.parametrize("placed", [0, 4])
@@ -202,7 +202,7 @@ def test_an_episode_can_be_cut_at_its_first_or_last_step(tmp_path, placed):
     assert (episode.truncated, episode.complete) == (placed == 0, True)
 
 
-def test_internal_metadata_of_the_tool_can_be_left_out(tmp_path):
+def test_strip_internal_metadata_removes_fields_of_the_tool(tmp_path):
     path = raw.write_directory(tmp_path, [raw.make_episode(0, tags=("good",), notes="gently")])
     source = RldsCreatorSource(path, strip_internal_metadata=True)
     assert source.fields.steps.keys() == {
@@ -212,16 +212,14 @@ def test_internal_metadata_of_the_tool_can_be_left_out(tmp_path):
     assert not {"tags", "notes"} & source.read("train", 0).metadata.keys()
 
 
-def test_episodes_come_by_number_and_may_lie_in_folders_of_the_archive(tmp_path):
+def test_episodes_in_folders_of_an_archive_are_ordered_by_number(tmp_path):
     path = tmp_path / "download.zip"
     with zipfile.ZipFile(path, "w") as archive:
-        for number in (10, 9, 100):
-            archive.writestr(f"merged/{number}.pkl", raw.dump(raw.make_episode(number)))
+        for i in (10, 9, 100):
+            archive.writestr(f"merged/{i}.pkl", raw.dump(raw.make_episode(i)))
         archive.writestr("merged/README.md", "not an episode")
     source = RldsCreatorSource(path)
-    assert [source.key("train", index) for index in range(3)] == [
-        *("merged/9", "merged/10", "merged/100")
-    ]
+    assert [source.key("train", i) for i in range(3)] == [*("merged/9", "merged/10", "merged/100")]
     assert source.read("train", 1).metadata["recorded_episode_id"] == "e10"
     assert pickle.loads(pickle.dumps(source)).read("train", 1).num_steps == 5
 
@@ -233,12 +231,12 @@ def test_fields_of_changing_structure_can_be_read_as_json(tmp_path):
     path = raw.write_directory(tmp_path, [episode])
     with pytest.raises(SourceError, match=r"0.pkl: custom_data/info/goal: step 1 holds int64 of"):
         RldsCreatorSource(path)
-    got = read(path, json_fields=("keys", "info"))
-    assert json.loads(got.steps["info"][1])["goal"] == [0, 1]
+    actual = read(path, json_fields=("keys", "info"))
+    assert json.loads(actual.steps["info"][1])["goal"] == [0, 1]
 
 
 @pytest.mark.slow
-def test_options_belong_to_the_class_too(tmp_path):
+def test_the_builder_accepts_options_of_the_source(tmp_path):
     path = raw.write_directory(tmp_path / "raw", [raw.make_episode(0, placed=1)])
     builder = RldsCreator(path=path, data_dir=tmp_path, truncate_at_tag="placed")
     builder.download_and_prepare()
@@ -247,7 +245,7 @@ def test_options_belong_to_the_class_too(tmp_path):
     assert episode["truncated"]
 
 
-# --- What is wrong --------------------------------------------------------------------------------
+# --- Errors ---------------------------------------------------------------------------------------
 
 
 def test_paths_without_a_download_are_refused(tmp_path):
@@ -279,7 +277,7 @@ def test_an_episode_with_another_tag_is_refused(tmp_path):
         convert(RldsCreatorSource(path), name="tags", data_dir=tmp_path)
 
 
-def test_a_log_of_envlogger_is_told_apart(tmp_path):
+def test_logs_of_envlogger_are_refused_with_advice(tmp_path):
     (tmp_path / "metadata.riegeli").touch()
     with pytest.raises(SourceError, match=r'log; open it with format="envlogger"$'):
         RldsCreatorSource(tmp_path)
@@ -330,7 +328,7 @@ def test_pickles_that_hold_no_episode_are_refused(tmp_path, change, message):
         RldsCreatorSource(raw.write_directory(tmp_path, [episode]))
 
 
-def test_harmful_and_damaged_pickles_are_left_out(tmp_path):
+def test_harmful_and_damaged_pickles_are_damaged_episodes(tmp_path):
     class Harm:
         def __reduce__(self):
             return print, ("harm",)
@@ -345,8 +343,8 @@ def test_harmful_and_damaged_pickles_are_left_out(tmp_path):
     assert (intact.key, last.key) == ("0", "3")
 
 
-def cases_of_wrong_values():
-    """Episodes with a value somewhere that nobody expects there."""
+def unexpected_values():
+    """Yields functions that put an unexpected value into a step."""
     for timestep in (None, 3, ("a", "tuple")):
         yield lambda step, timestep=timestep: step._replace(timestep=timestep)
     for step_type in (None, 0, "FIRST"):
@@ -365,9 +363,9 @@ def cases_of_wrong_values():
 def test_any_pickle_is_an_episode_or_a_source_error(tmp_path):
     good = raw.make_episode(0)
     episodes = [good]
-    for wrong in cases_of_wrong_values():
+    for change in unexpected_values():
         for row in (0, 2):
-            steps = [wrong(step) if row == i else step for i, step in enumerate(good["steps"])]
+            steps = [change(step) if row == i else step for i, step in enumerate(good["steps"])]
             episodes.append({**good, "steps": steps})
     for value in (
         3,
@@ -382,12 +380,12 @@ def test_any_pickle_is_an_episode_or_a_source_error(tmp_path):
     source = RldsCreatorSource(raw.write_directory(tmp_path / "all", episodes))
     actual = [
         episode
-        for part in reading.parts(source, "train")
-        for episode in reading.episodes(source, "train", part)
+        for piece in reading.parts(source, "train")
+        for episode in reading.episodes(source, "train", piece)
     ]
     assert [episode.key for episode in actual] == [str(i) for i in range(len(episodes))]
     assert sum(isinstance(episode, DamagedEpisode) for episode in actual) > len(episodes) / 2
-    for index, episode in enumerate(episodes[1:40:3]):  # As the first one, which says what it is.
+    for index, episode in enumerate(episodes[1:40:3]):  # The first one decides the fields.
         with contextlib.suppress(SourceError):
             first = raw.write_directory(tmp_path / str(index), [episode])
             list(RldsCreatorSource(first).fields.steps)
@@ -403,7 +401,7 @@ def test_any_pickle_is_an_episode_or_a_source_error(tmp_path):
     ],
     ids=["another format", "cut off", "grey", "an array"],
 )
-def test_an_image_that_is_none_is_damage(tmp_path, image, message):
+def test_malformed_images_are_damage(tmp_path, image, message):
     episode = raw.make_episode(1, 2)
     for step in episode["steps"]:
         step.custom_data["image"] = raw.image(0)
@@ -416,7 +414,7 @@ def test_an_image_that_is_none_is_damage(tmp_path, image, message):
         read(path, 1)
 
 
-def test_a_pipe_is_no_download(tmp_path):
+def test_named_pipes_are_refused(tmp_path):
     raw.write_directory(tmp_path / "directory", [raw.make_episode(0)])
     os.mkfifo(tmp_path / "directory" / "1.pkl")
     os.mkfifo(tmp_path / "download.zip")
@@ -439,7 +437,7 @@ def test_an_episode_of_another_environment_is_refused(tmp_path):
 def test_damaged_zip_files_and_false_sizes_are_refused(tmp_path):
     path = raw.write_zip(tmp_path / "download.zip", [raw.make_episode(0), raw.make_episode(1)])
     data = bytearray(path.read_bytes())
-    data[data.rindex(b"e1")] ^= 1  # In the second pickle: its checksum does not fit any more.
+    data[data.rindex(b"e1")] ^= 1  # In the second pickle, whose checksum then differs.
     (tmp_path / "changed.zip").write_bytes(data)
     with pytest.raises(SourceError, match=r"1.pkl, episode 1: cannot be read: .*Bad CRC-32"):
         read(tmp_path / "changed.zip", 1)

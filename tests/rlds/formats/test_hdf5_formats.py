@@ -1,4 +1,4 @@
-"""Formats that share HDF5 and its suffixes: none takes what is of another."""
+"""Formats that share HDF5 and its suffixes recognize only their own files."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_each_hdf5_file_is_recognized_by_one_format(tmp_path):
         assert actual == [expected], path
 
 
-PLACE = b"K\xf6ln"  # In Latin-1.
+CITY = b"K\xf6ln"  # In Latin-1.
 
 
 @pytest.mark.parametrize(
@@ -56,30 +56,30 @@ def test_attributes_that_are_no_utf_8_keep_their_bytes(tmp_path, write, groups):
     path = write(tmp_path)
     with h5py.File(path, "a") as file:
         for group in groups:
-            file[group].attrs["place"] = np.bytes_(PLACE)
-            file[group].attrs["places"] = np.array([PLACE, b"Bonn"])
-            file[group].attrs.create("ascii", PLACE, dtype=h5py.string_dtype("ascii"))
-    name = f"again{path.suffix.removesuffix('.h5')}"  # ManiSkill is a folder.
+            file[group].attrs["city"] = np.bytes_(CITY)
+            file[group].attrs["cities"] = np.array([CITY, b"Bonn"])
+            file[group].attrs.create("ascii", CITY, dtype=h5py.string_dtype("ascii"))
+    name = f"copy{path.suffix.removesuffix('.h5')}"  # ManiSkill is a folder.
     exported = rlds.sources.export(path, format_of(path), tmp_path / name)
-    again = Path(exported.path)
-    with h5py.File(next(again.glob("*.h5")) if again.is_dir() else again) as file:
+    copy = Path(exported.path)
+    with h5py.File(next(copy.glob("*.h5")) if copy.is_dir() else copy) as file:
         for group in groups:
             actual = file[group].attrs
-            texts = [actual["place"], actual["ascii"], *actual["places"]]
+            texts = [actual["city"], actual["ascii"], *actual["cities"]]
             stored = [t.encode(errors="surrogateescape") if type(t) is str else t for t in texts]
-            assert stored == [PLACE, PLACE, PLACE, b"Bonn"]
+            assert stored == [CITY, CITY, CITY, b"Bonn"]
 
 
-def test_a_text_that_is_no_utf_8_is_said(tmp_path):
+def test_a_text_that_is_no_utf_8_is_an_error(tmp_path):
     path = raw_robomimic.robomimic(tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
-        file["data/demo_0"].attrs.create("place", PLACE, dtype=h5py.string_dtype())
-    with pytest.raises(SourceError, match=r"demo_0, field 'place': b'K\\xf6ln', expected UTF-8"):
+        file["data/demo_0"].attrs.create("city", CITY, dtype=h5py.string_dtype())
+    with pytest.raises(SourceError, match=r"demo_0, field 'city': b'K\\xf6ln', expected UTF-8"):
         rlds.sources.open(path)[0]
 
 
 @pytest.mark.parametrize("name", ["episode_0.hdf5", "t.h5", "data/trajectory.hdf5"])
-def test_names_are_not_enough(tmp_path, name):
+def test_file_names_alone_identify_no_format(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     with h5py.File(tmp_path / name, "w") as file:
         file["something"] = np.zeros(3)

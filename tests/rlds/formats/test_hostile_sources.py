@@ -1,4 +1,4 @@
-"""Spoilt raw data of every format: a few inputs, and those that were found; see `make fuzz`."""
+"""Mutated raw data of every format, and inputs that failed once; see `make fuzz`."""
 
 import itertools
 import os
@@ -12,12 +12,12 @@ import pytest
 
 from rlds.sources import DamagedEpisode, SourceError, reading
 
-# Spoilt flags may be conventions that are warned of.
+# Mutated flags may cause warnings of conventions.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-# How many inputs of each format there is time for: fewer in `make test`.
+# The number of inputs of each format.
 FEW = 8 if "FEW_EXAMPLES" in os.environ else 4
-# Inputs that were read wrongly once; their names begin with that of the format.
-FOUND = sorted(Path(__file__).with_name("hostile_inputs").glob("*.zip"))
+# Inputs that failed once; their names begin with the name of the format.
+FINDINGS = sorted(Path(__file__).with_name("hostile_inputs").glob("*.zip"))
 
 
 @pytest.mark.parametrize("name", hostile_sources.FORMATS)
@@ -29,16 +29,16 @@ def test_mutated_raw_data_raises_only_known_errors(name):
     )
     first = set(itertools.islice(results, FEW))
     is_reached = any(it not in ("read", "endless") for it in itertools.chain(first, results))
-    assert is_reached, "the mutations do not reach what is read"
+    assert is_reached, "the mutations do not reach the reader"
 
 
-@pytest.mark.parametrize("archive", FOUND, ids=lambda archive: archive.stem)
+@pytest.mark.parametrize("archive", FINDINGS, ids=lambda archive: archive.stem)
 def test_archived_fuzz_findings_raise_only_known_errors(archive):
     name = archive.stem.partition("-")[0]
     hostile_sources.outcome(name, hostile_sources.unpack(archive))
 
 
-# Files and folders, which may be links to what is not there any more.
+# Files and folders that may be links without a target.
 LINKS = {
     "agibot": ("observations", "observations/327/9/videos", "task_info", "proprio_stats/327/9"),
     "calvin": ("training/lang_annotations", "training/scene_info.npy"),
@@ -58,7 +58,7 @@ LINKS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINKS)
-def test_a_link_to_nothing_is_no_episode_and_no_field_less(name, tmp_path):
+def test_a_link_without_a_target_is_an_error(name, tmp_path):
     raw = hostile_sources.FORMATS[name]
     raw.write(tmp_path)
     for link in LINKS[name]:
@@ -73,7 +73,7 @@ def test_a_link_to_nothing_is_no_episode_and_no_field_less(name, tmp_path):
         (tmp_path / "away").rename(tmp_path / link)
 
 
-def test_threads_of_other_tests_are_not_blamed():
+def test_file_access_of_other_threads_is_ignored():
     ended = threading.Event()
 
     def read():
@@ -105,22 +105,22 @@ MISTAKES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_found(mistake, tmp_path, monkeypatch):
+def test_the_fuzzer_reports_mistakes(mistake, tmp_path, monkeypatch):
     """Other errors, other files, the death of the process, and too much time."""
     log = tmp_path / "log"
     log.touch()
     target = tmp_path / "made"
 
-    class Mistaken(hostile_sources.Raw):
+    class FaultyRaw(hostile_sources.Raw):
         def source(self, directory):
             if not target.exists():
                 target.mkdir()
                 MISTAKES[mistake]()
             return super().source(directory)
 
-    raw = Mistaken(*hostile_sources.FORMATS["d4rl"])
+    raw = FaultyRaw(*hostile_sources.FORMATS["d4rl"])
     num_inputs = 3
-    if mistake.endswith("0.5 s"):  # Others may take as long on a busy machine.
+    if mistake.endswith("0.5 s"):  # Other inputs may take as long on a busy machine.
         monkeypatch.setattr(hostile_sources, "MAX_SECONDS", 0.5)
         num_inputs = 1
     monkeypatch.setitem(hostile_sources.FORMATS, "d4rl", raw)

@@ -1,6 +1,6 @@
 """The meaning of rows: equal in every format, after every edit, or an error or a note.
 
-The cases are generated of the table in `meanings`: a format that can be written has a row there.
+The cases are generated from the table in `meanings`, which has a row for each export format.
 """
 
 import re
@@ -23,8 +23,8 @@ PAIRS = [(a, b) for a in FORMATS for b in FORMATS]
 NOT_RAW = ("exported_", "logs_tar", "logs_zip", "folder_parquet")
 
 
-def export_telling(format, folder, **facts):
-    """A dataset that states the facts, in a format."""
+def export_facts(format, folder, **facts):
+    """Exports a dataset that states the facts; returns its path."""
     episodes = rlds.sources.Episodes(meanings.Telling(**facts), "train")
     path = folder / NAMES.get(format, "made")
     path.parent.mkdir(exist_ok=True)
@@ -35,12 +35,12 @@ def export_telling(format, folder, **facts):
     return path
 
 
-def opened(path):
+def open_dataset(path):
     format = rlds.sources.format_of(path)
     return rlds.sources.open(path, **({"decode_images": False} if format == "tfds" else {}))
 
 
-def test_every_format_that_is_written_has_a_row():
+def test_the_tables_cover_all_formats():
     assert set(meanings.STATED) == set(rlds.sources.exports())
     assert set(meanings.RAW) == set(rlds.sources.formats())
     rows = [*meanings.STATED.values(), *map(set, meanings.RAW.values())]
@@ -62,27 +62,27 @@ def test_the_facts_of_raw_data_are_in_the_table(name, tmp_path):
 def test_facts_survive_an_export(format, tmp_path):
     expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
     assert all(expected[fact] for fact in meanings.FACTS)
-    assert meanings.facts_of(opened(export_telling(format, tmp_path))) == expected
+    assert meanings.facts_of(open_dataset(export_facts(format, tmp_path))) == expected
 
 
 @pytest.mark.parametrize(("format", "other"), one_in(19, PAIRS))
 def test_the_meaning_survives_any_two_formats(format, other, tmp_path):
     expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
-    episodes = opened(export_telling(format, tmp_path / "one"))
+    episodes = open_dataset(export_facts(format, tmp_path / "one"))
     (tmp_path / "two").mkdir()
     path = tmp_path / "two" / NAMES.get(other, "made")
     rlds.sources.export(episodes, other, path, **options_for(other, episodes))
-    assert meanings.facts_of(opened(path)) == expected
+    assert meanings.facts_of(open_dataset(path)) == expected
 
 
 @pytest.mark.parametrize("format", one_in(3, FORMATS))
-def test_a_new_name_keeps_the_meaning(format, tmp_path):
-    path = export_telling(format, tmp_path)
-    before = meanings.facts_of(opened(path))
+def test_a_renamed_field_keeps_its_meaning(format, tmp_path):
+    path = export_facts(format, tmp_path)
+    before = meanings.facts_of(open_dataset(path))
     old, new = "observation/mode", "observation/state_of_mode"
-    options = options_for(format, opened(path))
+    options = options_for(format, open_dataset(path))
     rlds.edit(path, Rename(old, new), target_options=options)
-    after = meanings.facts_of(opened(path))
+    after = meanings.facts_of(open_dataset(path))
     for fact in meanings.FACTS:
         expected = before[fact]
         if isinstance(expected, dict) and fact != "environment":
@@ -93,40 +93,40 @@ def test_a_new_name_keeps_the_meaning(format, tmp_path):
 @pytest.mark.parametrize("format", one_in(8, FORMATS))
 def test_datasets_of_different_meaning_are_not_merged_silently(format, tmp_path):
     """Each fact by itself: an error that names it, a note, or values that are kept."""
-    path = export_telling(format, tmp_path / "one")
-    words = {
+    path = export_facts(format, tmp_path / "one")
+    messages = {
         "rate": "the frame rates differ",
         "table": "modes",
         "environment": "control_delta",
     }
-    options = options_for(format, opened(path))
+    options = options_for(format, open_dataset(path))
 
     def merge(other):
         return editing.prepare_edit(path, [Merge([other])], target_options=options)
 
     for fact in meanings.FACTS:
-        other = export_telling(
+        other = export_facts(
             format, tmp_path / fact, lengths=(5, 2), **{fact: meanings.OTHER_FACTS[fact]}
         )
-        if fact == "task":  # That is a value of the rows.
-            merged = merge(other).view
+        if fact == "task":  # The task is a value of the rows.
+            view = merge(other).view
             tasks = [
-                merged.read(merged.splits[0], i).steps["language_instruction"][0] for i in range(4)
+                view.read(view.splits[0], i).steps["language_instruction"][0] for i in range(4)
             ]
             assert tasks == ["pick"] * 2 + ["place"] * 2
         elif fact == "license":
             assert "CC-BY-NC-4.0" in str(merge(other))
         else:
-            with pytest.raises(ValueError, match=re.escape(words.get(fact, fact))):
+            with pytest.raises(ValueError, match=re.escape(messages.get(fact, fact))):
                 merge(other)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_files_without_the_sidecar_never_state_another_meaning(format, tmp_path):
-    """Without what is kept beside the data, each fact is the same, or nothing is stated."""
+    """Without the sidecar, each fact is equal or missing."""
     expected = meanings.facts_of(rlds.sources.Episodes(meanings.Telling(), "train"))
-    source = opened(export_telling(format, tmp_path)).source
-    while hasattr(source, "source"):  # What puts rows and sidecar together.
+    source = open_dataset(export_facts(format, tmp_path)).source
+    while hasattr(source, "source"):  # Such sources merge rows and sidecar.
         source = source.source
     fields = dict(leaves_at(source.fields.steps, None)).values()
     for fact in ("unit", "names", "codes", "table", "kind"):
@@ -136,18 +136,18 @@ def test_files_without_the_sidecar_never_state_another_meaning(format, tmp_path)
 
 
 def test_feeds_of_several_datasets_compare_their_meaning(tmp_path):
-    """A table of several is an error where their meaning differs; what is mixed of them warns."""
-    one = export_telling("tfds", tmp_path / "one")
-    same = export_telling("tfds", tmp_path / "same", lengths=(5, 2))
-    assert rlds.feeds.open([one, same]).num_steps == 5 + 4 + 6 + 3
-    words = {
+    """If their meaning differs, a table of datasets is an error, and a mixture warns."""
+    first = export_facts("tfds", tmp_path / "one")
+    same = export_facts("tfds", tmp_path / "same", lengths=(5, 2))
+    assert rlds.feeds.open([first, same]).num_steps == 5 + 4 + 6 + 3
+    messages = {
         "unit": r"1 has .*in deg.* 0 has .*in rad",
         "kind": r"1 has .*delta.* 0 has .*absolute",
     }
-    for fact, message in words.items():
-        other = export_telling("tfds", tmp_path / fact, **{fact: meanings.OTHER_FACTS[fact]})
+    for fact, message in messages.items():
+        other = export_facts("tfds", tmp_path / fact, **{fact: meanings.OTHER_FACTS[fact]})
         with pytest.raises(TypeError, match=message):
-            rlds.feeds.open([one, other])
-        parts = [rlds.feeds.open(path).transitions() for path in (one, other)]
+            rlds.feeds.open([first, other])
+        feeds = [rlds.feeds.open(path).transitions() for path in (first, other)]
         with pytest.warns(UserWarning, match=f"the mixed datasets have different {fact}"):
-            rlds.feeds.Mixture(parts)
+            rlds.feeds.Mixture(feeds)

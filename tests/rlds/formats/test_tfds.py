@@ -29,15 +29,15 @@ def image(seed):
     return np.random.default_rng(seed).integers(0, 256, (8, 8, 3), np.uint8)
 
 
-# TFDS looks for checksums beside it; before 4.9.10 it needs a package with `__init__`.
+# TFDS looks for checksums in its folder; before 4.9.10 it needs a package with `__init__`.
 CODE = Path(__file__)
 
 
-class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """Made by TFDS alone, with what a copy must not touch: images that lose when encoded again."""
+class TfdsBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """Written by TFDS alone, with JPEG images, which would lose if they were encoded again."""
 
     VERSION = tfds.core.Version("3.2.1")
-    name = "made"
+    name = "plain"
     code_path = CODE
 
     def _info(self):
@@ -49,9 +49,9 @@ class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         }
         return tfds.core.DatasetInfo(
             builder=self,
-            description="Made up.",
+            description="Synthetic.",
             homepage="https://example.org/",
-            citation="@misc{made}",
+            citation="@misc{plain}",
             license="free",
             features=tfds.features.FeaturesDict(
                 {"steps": tfds.features.Dataset(steps), "label": np.int64}
@@ -62,8 +62,8 @@ class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     def _split_generators(self, dl_manager):
         return {split: self._generate_examples(count) for split, count in NUM_EPISODES.items()}
 
-    def _generate_examples(self, number):
-        for index in range(number):
+    def _generate_examples(self, count):
+        for index in range(count):
             steps = [
                 {
                     "observation": image(10 * index + step),
@@ -78,14 +78,14 @@ class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
 @pytest.fixture(scope="module", params=["tfrecord", "array_record", "parquet"])
 def original(request, tmp_path_factory):
-    builder = Made(data_dir=tmp_path_factory.mktemp("made"), file_format=request.param)
+    builder = TfdsBuilder(data_dir=tmp_path_factory.mktemp("plain"), file_format=request.param)
     builder.download_and_prepare(
         download_config=tfds.download.DownloadConfig(num_shards=3, try_download_gcs=False)
     )
     return builder
 
 
-def examples(builder, split="train"):
+def list_examples(builder, split="train"):
     return [
         example
         for path in builder.info.splits[split].filepaths
@@ -97,7 +97,7 @@ def examples(builder, split="train"):
 def test_a_copy_with_other_shards_has_the_same_bytes(original, tmp_path):
     copy = convert(
         FolderSource(original.data_path),
-        name="made",
+        name="plain",
         version="3.2.1",
         data_dir=tmp_path,
         shuffle=False,
@@ -106,13 +106,13 @@ def test_a_copy_with_other_shards_has_the_same_bytes(original, tmp_path):
     )
     assert copy.info.splits["train"].num_shards == 2
     for split, count in NUM_EPISODES.items():
-        assert examples(copy, split) == examples(original, split)
-        assert len(examples(copy, split)) == count
+        assert list_examples(copy, split) == list_examples(original, split)
+        assert len(list_examples(copy, split)) == count
     for name in ("features.json", "citation.txt", "LICENSE"):
         if (original.data_path / name).exists():
             assert (copy.data_path / name).read_text() == (original.data_path / name).read_text()
     assert copy.info.metadata["robot"] == "arm"
-    assert copy.info.description == "Made up."
+    assert copy.info.description == "Synthetic."
     assert copy.info.homepage == "https://example.org/"
     assert copy.info.redistribution_info.license == "free"
     assert copy.info.full_name == original.info.full_name
@@ -123,37 +123,37 @@ def test_a_copy_with_other_shards_has_the_same_bytes(original, tmp_path):
 def test_copies_in_other_file_formats_have_the_same_examples(original, tmp_path, file_format):
     copy = convert(
         FolderSource(original.data_path, splits=["test"]),
-        name="made",
+        name="plain",
         data_dir=tmp_path,
         shuffle=False,
         file_format=file_format,
     )
     assert list(copy.info.splits) == ["test"]
-    assert examples(copy, "test") == examples(original, "test")
+    assert list_examples(copy, "test") == list_examples(original, "test")
     assert [int(episode["label"]) for episode in copy.as_data_source(split="test")] == [
-        int(episode["label"]) for episode in original_labels(original)
+        int(episode["label"]) for episode in decode_test_examples(original)
     ]
 
 
-def original_labels(original):
+def decode_test_examples(original):
     return [
         original.info.features.deserialize_example_np(example)
-        for example in examples(original, "test")
+        for example in list_examples(original, "test")
     ]
 
 
 @pytest.mark.slow
 def test_a_shuffled_copy_has_the_same_examples(original, tmp_path):
-    copy = convert(FolderSource(original.data_path), name="made", data_dir=tmp_path)
-    assert examples(copy) != examples(original)
-    assert sorted(examples(copy)) == sorted(examples(original))
+    copy = convert(FolderSource(original.data_path), name="plain", data_dir=tmp_path)
+    assert list_examples(copy) != list_examples(original)
+    assert sorted(list_examples(copy)) == sorted(list_examples(original))
 
 
 @pytest.mark.slow
 def test_the_builder_copies_all_examples(original, tmp_path):
     builder = RldsFolder(path=original.data_path, data_dir=tmp_path, file_format="tfrecord")
     builder.download_and_prepare()
-    assert examples(builder) == examples(original)
+    assert list_examples(builder) == list_examples(original)
     dataset = tfds.load("rlds_folder", data_dir=tmp_path, split="test")
     for episode in dataset:
         for index, step in enumerate(episode["steps"]):
@@ -163,23 +163,23 @@ def test_the_builder_copies_all_examples(original, tmp_path):
             np.testing.assert_array_equal(step["observation"], expected)
 
 
-def copied(original, tmp_path):
+def copy_files(original, tmp_path):
     directory = tmp_path / "copied"
     directory.mkdir()
     for path in Path(original.data_path).iterdir():
         (directory / path.name).write_bytes(path.read_bytes())
-    return directory, sorted(directory.glob("made-train*"))[1]
+    return directory, sorted(directory.glob("plain-train*"))[1]
 
 
 @pytest.mark.slow
-def test_examples_of_a_truncated_file_are_left_out_on_request(original, tmp_path):
-    directory, file = copied(original, tmp_path)
+def test_copies_skip_examples_of_a_truncated_file_on_request(original, tmp_path):
+    directory, file = copy_files(original, tmp_path)
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(SourceError, match=file.name):
-        convert(FolderSource(directory), name="made", data_dir=tmp_path)
-    with pytest.warns(UserWarning, match="left out, the first: .*made-train"):
+        convert(FolderSource(directory), name="plain", data_dir=tmp_path)
+    with pytest.warns(UserWarning, match="left out, the first: .*plain-train"):
         builder = convert(
-            FolderSource(directory), name="made", data_dir=tmp_path, skip_damaged=True
+            FolderSource(directory), name="plain", data_dir=tmp_path, skip_damaged=True
         )
     assert 11 <= builder.info.splits["train"].num_examples < 17
 
@@ -187,26 +187,26 @@ def test_examples_of_a_truncated_file_are_left_out_on_request(original, tmp_path
 @pytest.mark.slow
 def test_empty_shards_are_read(tmp_path):
     """Pipelines write them if there are more files than examples."""
-    builder = Made(data_dir=tmp_path)
+    builder = TfdsBuilder(data_dir=tmp_path)
     builder.download_and_prepare(
         download_config=tfds.download.DownloadConfig(num_shards=3, try_download_gcs=False)
     )
-    directory, _ = copied(builder, tmp_path)
-    path = directory / "made-train.tfrecord-00001-of-00003"
+    directory, _ = copy_files(builder, tmp_path)
+    path = directory / "plain-train.tfrecord-00001-of-00003"
     info = json.loads((directory / "dataset_info.json").read_text())
     (split,) = [split for split in info["splits"] if split["name"] == "train"]
-    lost, split["shardLengths"][1] = int(split["shardLengths"][1]), "0"
+    num_lost, split["shardLengths"][1] = int(split["shardLengths"][1]), "0"
     (directory / "dataset_info.json").write_text(json.dumps(info))
     path.write_bytes(b"")
-    copy = convert(FolderSource(directory), name="made", data_dir=tmp_path / "copy")
-    assert copy.info.splits["train"].num_examples == NUM_EPISODES["train"] - lost
+    copy = convert(FolderSource(directory), name="plain", data_dir=tmp_path / "copy")
+    assert copy.info.splits["train"].num_examples == NUM_EPISODES["train"] - num_lost
 
 
 @pytest.mark.slow
-def test_a_copy_tells_of_the_original_conversion(tmp_path):
+def test_a_copy_keeps_the_metadata_of_the_original_conversion(tmp_path):
     (tmp_path / "toy.raw").write_text("toy")
     original = convert(ToySource(tmp_path / "toy.raw"), name="toy", data_dir=tmp_path)
-    for _ in range(2):  # The second time, it is there.
+    for _ in range(2):  # The second time, it exists.
         RldsFolder(path=original.data_path, data_dir=tmp_path).download_and_prepare()
     conversion = tfds.builder("rlds_folder", data_dir=tmp_path).info.metadata["conversion"]
     assert conversion["original"] == original.info.metadata["conversion"]
@@ -217,7 +217,7 @@ def test_a_copy_tells_of_the_original_conversion(tmp_path):
 
 
 def test_a_missing_file_is_refused(original, tmp_path):
-    directory, file = copied(original, tmp_path)
+    directory, file = copy_files(original, tmp_path)
     file.unlink()
     with pytest.raises(SourceError, match=f"{file.name}: the file is missing"):
         FolderSource(directory)
@@ -234,17 +234,17 @@ def test_links_to_themselves_are_refused(original, tmp_path):
 
 
 def test_a_shard_with_another_number_of_episodes_is_refused(original, tmp_path):
-    directory, _ = copied(original, tmp_path)
+    directory, _ = copy_files(original, tmp_path)
     info = json.loads((directory / "dataset_info.json").read_text())
     (split,) = [split for split in info["splits"] if split["name"] == "train"]
     for length, message in (("7", "dataset_info.json declares a record"), ("4", "declares 4")):
         split["shardLengths"][1] = length
         (directory / "dataset_info.json").write_text(json.dumps(info))
         with pytest.raises(SourceError, match=message):
-            convert(FolderSource(directory), name="made", data_dir=tmp_path)
+            convert(FolderSource(directory), name="plain", data_dir=tmp_path)
 
 
-def test_episodes_are_read_with_all_they_have(original):
+def test_episodes_are_read_with_all_fields_and_metadata(original):
     episodes = open_episodes(original.data_path, "train")
     assert (len(episodes), episodes.metadata["robot"]) == (17, "arm")
     assert episodes.spec["label"] == Field(np.int64)
@@ -256,12 +256,12 @@ def test_episodes_are_read_with_all_they_have(original):
     assert [list(row) for row in columns["words"]] == [[b"a"], [b"a", b"a"]]
     with pytest.raises(ValueError, match=r"field 'words': .* rlds\.tfds\.load"):
         episodes_from_source(episodes)
-    again = pickle.loads(pickle.dumps(episodes.source))
-    assert again.key("train", 16) == episodes.source.key("train", 16)
-    assert again.read("train", 0).num_steps == 3
+    copy = pickle.loads(pickle.dumps(episodes.source))
+    assert copy.key("train", 16) == episodes.source.key("train", 16)
+    assert copy.read("train", 0).num_steps == 3
 
 
-def test_steps_without_is_terminal_are_exported_once_it_is_added(original, tmp_path):
+def test_steps_without_is_terminal_are_refused_until_it_is_added(original, tmp_path):
     path, unknown = original.data_path, "the steps have no is_terminal. Which episodes end in a t"
     for format in ("zarr", "webdataset", "envlogger"):
         with pytest.raises(ValueError, match=f"{format}: {unknown}"):
@@ -271,16 +271,16 @@ def test_steps_without_is_terminal_are_exported_once_it_is_added(original, tmp_p
     add = rlds.editing.Add("steps/is_terminal", lambda episode: episode.steps["is_last"])
     drop = rlds.editing.Drop("words")
     rlds.edit(path, drop, add, rlds.editing.Fix(), to=tmp_path / "added")
-    rlds.sources.export(tmp_path / "added", "webdataset", tmp_path / "made", split="train")
-    assert all(episode.outline.num_steps for episode in open_episodes(tmp_path / "made"))
-    assert all(episode.steps["is_terminal"][-1] for episode in open_episodes(tmp_path / "made"))
+    rlds.sources.export(tmp_path / "added", "webdataset", tmp_path / "plain", split="train")
+    assert all(episode.outline.num_steps for episode in open_episodes(tmp_path / "plain"))
+    assert all(episode.steps["is_terminal"][-1] for episode in open_episodes(tmp_path / "plain"))
 
 
 def test_folders_and_splits_without_an_rlds_dataset_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError):
         FolderSource(tmp_path)
     with pytest.raises(KeyError, match="no split 'validation', only"):
-        builder = Made(data_dir=tmp_path)
+        builder = TfdsBuilder(data_dir=tmp_path)
         builder.download_and_prepare(
             download_config=tfds.download.DownloadConfig(try_download_gcs=False)
         )
@@ -293,7 +293,7 @@ def test_copied_examples_cannot_be_stored_with_other_encodings(original, tmp_pat
             convert(FolderSource(original.data_path), name="copy", data_dir=tmp_path, **options)
 
 
-def test_images_can_stay_files(tmp_path):
+def test_images_are_read_as_files_on_request(tmp_path):
     path = tiny_datasets.write_dataset(
         tmp_path, [tiny_datasets.episode(length, seed=length) for length in (4, 6)]
     )

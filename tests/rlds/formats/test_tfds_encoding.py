@@ -1,4 +1,4 @@
-"""Small episodes are converted in groups; nobody can tell from the result."""
+"""Small episodes are encoded in groups, to the same bytes as one by one."""
 
 import numpy as np
 import pytest
@@ -71,18 +71,18 @@ def encode_one_by_one(encoder, group):
 @pytest.mark.slow
 @given(episodes())
 @settings(max_examples=2 * settings().max_examples)
-def test_the_bytes_of_a_group_are_those_of_its_episodes(drawn):
+def test_groups_have_the_bytes_of_their_episodes(drawn):
     features = features_of(Declared("raw"))
-    together, alone = (EpisodeEncoder(ExampleEncoder(features), ("reward",)) for _ in range(2))
+    grouped, single = (EpisodeEncoder(ExampleEncoder(features), ("reward",)) for _ in range(2))
     for numbered in in_groups(enumerate(drawn)):
         group = [episode for _, episode in numbered]
-        expected = encode_one_by_one(alone, group)
-        is_right = all(isinstance(example, bytes) for example in expected)
-        actual = together.encode_all(group)
-        assert (actual is not None) == (is_right and len(group) > 1)
+        expected = encode_one_by_one(single, group)
+        is_valid = all(isinstance(example, bytes) for example in expected)
+        actual = grouped.encode_all(group)
+        assert (actual is not None) == (is_valid and len(group) > 1)
         actual = actual and [each.example for each in actual]
         if actual is None:
-            actual = encode_one_by_one(together, group)
+            actual = encode_one_by_one(grouped, group)
         assert actual == expected
 
 
@@ -92,7 +92,7 @@ def test_groups_are_of_one_form_and_bounded(forms, max_episodes):
     def make(index, form):
         columns = {"is_first": np.ones(1, bool), "x": np.zeros((1, ord(form)), np.uint8)}
         if form == "X":
-            columns["x"] = [1]  # No column that is known here.
+            columns["x"] = [1]  # An unsupported column.
         return SourceEpisode(str(index), columns, Origin("raw", 0, 1), True)
 
     numbered_episodes = [make(*item) for item in enumerate(forms)]

@@ -1,4 +1,4 @@
-"""Datasets of TFDS that are written without TensorFlow, and of which examples are copied."""
+"""Exports to TFDS without TensorFlow, and edits that copy examples."""
 
 import json
 
@@ -24,8 +24,8 @@ def dataset(tmp_path):
     return tmp_path / "data"
 
 
-def examples(path):
-    """The bytes of the examples of each split."""
+def read_examples(path):
+    """Returns the bytes of the examples of each split."""
     folder = rlds.sources.open(path, "all").source.folder
     return {
         name: [bytes(split.example_bytes(index)) for index in range(len(split))]
@@ -34,14 +34,14 @@ def examples(path):
 
 
 def test_examples_are_copied_to_their_splits(dataset, tmp_path):
-    before = examples(dataset)
+    before = read_examples(dataset)
     assert {name: len(split) for name, split in before.items()} == {"train": 14, "test": 6}
     edited = rlds.edit(
         dataset, Delete(episodes=[0, 15]), Describe("license", "MIT"), to=tmp_path / "less"
     )
     assert edited.datasets[0].num_episodes == 18
     expected = {"train": before["train"][1:], "test": [before["test"][0], *before["test"][2:]]}
-    assert examples(tmp_path / "less") == expected
+    assert read_examples(tmp_path / "less") == expected
     source = rlds.sources.open(tmp_path / "less", "all").source
     assert (source.name, source.version, source.about.license) == ("toys", "2.0.1", "MIT")
     assert source.about.metadata["made_by"] == "nobody"
@@ -56,25 +56,25 @@ def test_edits_keep_the_description_of_the_dataset(tmp_path):
     info = json.loads((path / "dataset_info.json").read_text())
     info |= {"configName": "fast", "releaseNotes": {"1.0.0": "New."}}
     (path / "dataset_info.json").write_text(json.dumps(info))
-    for operation in (Delete(episodes=[1]), Add("length", len)):  # Copied, and written anew.
+    for operation in (Delete(episodes=[1]), Add("length", len)):  # Copied, and written again.
         rlds.edit(path, operation)
         builder = tfds.builder_from_directory(path)
         assert (builder.name, builder.builder_config.name) == ("robots", "fast")
         assert builder.info.release_notes == {"1.0.0": "New."}
-        seen = builder.info.features["steps"]["observation"]
-        assert isinstance(seen["note"], tfds.features.Text)
-        assert type(seen["blob"]) is tfds.features.Tensor
+        features = builder.info.features["steps"]["observation"]
+        assert isinstance(features["note"], tfds.features.Text)
+        assert type(features["blob"]) is tfds.features.Tensor
         episodes = rlds.sources.open(path, decode_images=False)
-        for episode, again, stored in zip(
+        for index, copy, stored in zip(
             (0, 2), episodes, builder.as_dataset(split="train"), strict=True
         ):
-            expected = RobotSource().read("train", episode)
-            but = {"length", "steps/observation/camera"}
-            again = as_converted(again)
-            assert list(differences(expected, again, but)) == []
-            assert again["observation"]["note"].tolist() == expected["observation"]["note"].tolist()
-            assert again.metadata["operator"] == expected.metadata["operator"]
-            assert again["observation"]["blob"][0] == expected["observation"]["blob"][0]
+            expected = RobotSource().read("train", index)
+            ignored = {"length", "steps/observation/camera"}
+            copy = as_converted(copy)
+            assert list(differences(expected, copy, ignored)) == []
+            assert copy["observation"]["note"].tolist() == expected["observation"]["note"].tolist()
+            assert copy.metadata["operator"] == expected.metadata["operator"]
+            assert copy["observation"]["blob"][0] == expected["observation"]["blob"][0]
             notes = [step["observation"]["note"].numpy().decode() for step in stored["steps"]]
             assert notes == expected["observation"]["note"].tolist()
         spec = episodes.spec["steps"]["observation"]
@@ -83,11 +83,11 @@ def test_edits_keep_the_description_of_the_dataset(tmp_path):
         assert "rlds_fields" not in episodes.metadata
 
 
-def test_only_changed_examples_are_written_anew(dataset):
-    before = examples(dataset)
+def test_only_changed_examples_are_written_again(dataset):
+    before = read_examples(dataset)
     old = list(rlds.sources.open(dataset, "all"))
     rlds.edit(dataset, Set("seed", 77, where="split = 'test' and index = 2"))
-    after = examples(dataset)
+    after = read_examples(dataset)
     assert after["train"] == before["train"]
     differ = [index for index in range(6) if after["test"][index] != before["test"][index]]
     assert differ == [2]
@@ -96,8 +96,8 @@ def test_only_changed_examples_are_written_anew(dataset):
     assert list(differences(old[16], new[16], {"seed"})) == []
 
 
-def test_damaged_examples_are_seen(dataset, monkeypatch):
-    before = examples(dataset)
+def test_damaged_examples_are_refused_or_skipped(dataset, monkeypatch):
+    before = read_examples(dataset)
     [file, *_] = sorted(dataset.glob("*-train*"))
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -105,11 +105,11 @@ def test_damaged_examples_are_seen(dataset, monkeypatch):
     with pytest.raises(rlds.sources.SourceError, match=file.name):
         rlds.edit(dataset, Delete(episodes=[0]))
     assert file.read_bytes() == content
-    # Others are copied as they are: nothing of them is encoded.
+    # Intact examples are copied: none is encoded.
     monkeypatch.setattr(tfds_files.ExampleEncoder, "encode", None)
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         edited = rlds.edit(dataset, Delete(episodes=[0]), skip_damaged=True, verify=False)
-    after = examples(dataset)
+    after = read_examples(dataset)
     assert edited.num_episodes == 18
     assert after["train"] == [x for x in before["train"][1:] if x in after["train"]]
     assert (len(after["train"]), after["test"]) == (12, before["test"])

@@ -1,4 +1,4 @@
-"""AgiBot World, against the arrays that were written."""
+"""AgiBot World, compared with the written arrays."""
 
 import json
 
@@ -21,69 +21,69 @@ def folder(tmp_path_factory):
     return path, raw_agibot.write_folder(path)
 
 
-def in_place(written, part, name, fill):
-    """The rows of an action, one by one, and which steps have one."""
-    arrays = written.arrays
+def place_rows(raw, group, name, fill):
+    """Returns the rows of an action at their steps, and flags of the steps that have one."""
+    arrays = raw.arrays
     steps = len(arrays["timestamp"])
-    stored = arrays[f"action/{part}/{name}"]
-    index = arrays[f"action/{'joint' if part == 'end' else part}/index"]
+    stored = arrays[f"action/{group}/{name}"]
+    index = arrays[f"action/{'joint' if group == 'end' else group}/index"]
     index = range(steps) if len(stored) == steps else index
-    values, is_known = fill(arrays[f"state/{part}/{name}"]), [False] * steps
+    values, is_known = fill(arrays[f"state/{group}/{name}"]), [False] * steps
     for row, step in zip(stored, index, strict=bool(len(stored))):
         values[step], is_known[step] = row, True
     return values, is_known
 
 
 @pytest.mark.parametrize(("fill", "make"), [("zeros", np.zeros_like), ("state", np.copy)])
-def test_rows_are_where_they_belong(folder, fill, make):
-    path, written = folder
+def test_action_rows_are_at_their_steps_and_gaps_are_filled(folder, fill, make):
+    path, raw_episodes = folder
     episodes = rlds.sources.open(path, fill=fill)
-    for index, episode in enumerate(list(written.values())[:3]):
+    for index, raw in enumerate(list(raw_episodes.values())[:3]):
         steps = episodes[index].steps
-        for part in raw_agibot.JOINTS:
-            values, is_known = in_place(episode, *part.split("/"), make)
-            np.testing.assert_array_equal(lookup(steps["action"], part), values)
-            assert lookup(steps["action_known"], part).tolist() == is_known
-            actual = episodes.columns(index, [f"action/{part}"], 2, 4)
-            np.testing.assert_array_equal(lookup(actual["action"], part), values[2:4])
+        for field in raw_agibot.JOINTS:
+            values, is_known = place_rows(raw, *field.split("/"), make)
+            np.testing.assert_array_equal(lookup(steps["action"], field), values)
+            assert lookup(steps["action_known"], field).tolist() == is_known
+            actual = episodes.columns(index, [f"action/{field}"], 2, 4)
+            np.testing.assert_array_equal(lookup(actual["action"], field), values[2:4])
 
 
 def test_all_arrays_and_metadata_are_read(folder):
-    path, written = folder
+    path, raw_episodes = folder
     episodes = rlds.sources.open(path)
     assert episodes.format == "agibot"
     assert episodes.metadata["agibot"]["control_frequency_hz"] == 30
     keys = [episodes[index].key for index in range(3)]
     assert keys == ["327/9", "327/10", "1000/2"]
-    for index, ((task, number), raw) in enumerate(list(written.items())[:3]):
+    for index, ((task, episode_id), raw) in enumerate(list(raw_episodes.items())[:3]):
         episode = episodes[index]
         steps, metadata = episode.steps, episode.metadata
-        for part in raw_agibot.JOINTS:
-            values = raw.arrays[f"state/{part}"]
-            np.testing.assert_array_equal(lookup(steps["observation"]["state"], part), values)
-        for part in ("effector", "end", "joint"):
-            values = raw.arrays[f"action/{part}/index"]
-            np.testing.assert_array_equal(metadata["action"][part]["index"], values)
+        for field in raw_agibot.JOINTS:
+            values = raw.arrays[f"state/{field}"]
+            np.testing.assert_array_equal(lookup(steps["observation"]["state"], field), values)
+        for field in ("effector", "end", "joint"):
+            values = raw.arrays[f"action/{field}/index"]
+            np.testing.assert_array_equal(metadata["action"][field]["index"], values)
         np.testing.assert_array_equal(steps["timestamp"], raw.arrays["timestamp"])
         assert list(steps["observation"]["depth"]["head"]) == raw.depth
         assert metadata["state"]["effector"]["force"].shape == (0,)
         assert (episode.truncated, episode.final_observation_known) == (True, False)
-        is_said = number != 2
-        text = f"Task {task}" if is_said else ""
+        is_annotated = episode_id != 2
+        text = f"Task {task}" if is_annotated else ""
         assert set(steps["language_instruction"]) == {text}
-        segments = raw.segments if is_said else []
+        segments = raw.segments if is_annotated else []
         for name, raw_name in [
             *(("begin", "start_frame"), ("end", "end_frame")),
             *(("text", "action_text"), ("skill", "skill")),
         ]:
             assert list(metadata["annotations"][name]) == [item[raw_name] for item in segments]
-        if is_said:
+        if is_annotated:
             assert json.loads(metadata["metadata"])["init_scene_text"] == "A table."
         for name, seed in raw_agibot.CAMERAS.items():
             kind, _, camera = name.partition("/")
             kind = {"videos": "images"}.get(kind, kind)
             clip = metadata["video"]["observation"][kind][camera.removesuffix("_color")]
-            assert clip["clip"] == encoded("h264", raw.frames, seed=seed + 3 * number)
+            assert clip["clip"] == encoded("h264", raw.frames, seed=seed + 3 * episode_id)
             missing = len(raw.depth) - raw.frames
             assert clip["frames"].tolist() == [*range(raw.frames), *[-1] * missing]
     (fault,) = episodes.source.can.faults("train")
@@ -104,8 +104,8 @@ def test_pixels_and_selected_tasks_are_read(folder):
 
 
 def test_damage_is_an_error_of_its_episode(tmp_path):
-    def change(task, number, **arrays):
-        with h5py.File(tmp_path / f"proprio_stats/{task}/{number}/proprio_stats.h5", "a") as file:
+    def change(task, episode, **arrays):
+        with h5py.File(tmp_path / f"proprio_stats/{task}/{episode}/proprio_stats.h5", "a") as file:
             for name, values in arrays.items():
                 path = f"action/joint/{name}"
                 del file[path]
@@ -113,10 +113,9 @@ def test_damage_is_an_error_of_its_episode(tmp_path):
                     file[path] = values
 
     short = (4, {"joint": [0, 3]}, 4)
-    numbers = range(1, 10)
     raw_agibot.write_folder(
         tmp_path,
-        {(1, 0): (4, {}, 4), **{(1, number): short for number in numbers}, (2, 1): short},
+        {(1, 0): (4, {}, 4), **{(1, index): short for index in range(1, 10)}, (2, 1): short},
     )
     (tmp_path / "proprio_stats/1/1/proprio_stats.h5").unlink()
     (tmp_path / "observations/1/2/videos/head_color.mp4").unlink()
@@ -147,7 +146,7 @@ def test_damage_is_an_error_of_its_episode(tmp_path):
     for index, message in enumerate(messages, 1):
         with pytest.raises(SourceError, match=message):
             _ = episodes[index]
-    # Without its videos, what else there is can be read.
+    # The fields without video can be read.
     actual = episodes.columns(2, ["action"])["action"]["joint"]["position"]
     assert actual.any(axis=1).tolist() == [True, False, False, True]
     with pytest.raises(FileNotFoundError, match="has no proprio_stats/<task>/<episode>"):

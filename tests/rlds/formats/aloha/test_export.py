@@ -1,4 +1,4 @@
-"""Files of ALOHA that are written, of episodes of ALOHA and of others."""
+"""Exports of ALOHA files, from episodes of ALOHA and of another format."""
 
 import h5py
 import numpy as np
@@ -18,8 +18,8 @@ NpzSource = rlds.sources.formats()["npz"].load()
 NAMES = ("episode_0", "episode_2", "episode_10")
 
 
-def check_same_values(one, other):
-    """Compares the arrays and attributes of two files; the second may have more."""
+def check_same_values(original_path, exported_path):
+    """Compares the arrays and attributes of two files; the second may have additional ones."""
 
     def compare(name, item):
         if name.startswith(("calibration", "notes", "compress_len")):
@@ -39,7 +39,7 @@ def check_same_values(one, other):
         assert actual.dtype == item.dtype
         np.testing.assert_array_equal(actual, item)
 
-    with h5py.File(one) as raw, h5py.File(other) as exported:
+    with h5py.File(original_path) as raw, h5py.File(exported_path) as exported:
         compare("/", raw)
         raw.visititems(compare)
 
@@ -60,27 +60,27 @@ def write_raw(directory, images):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("images", ["plain", "padded", "rows", "matrix"])
-def test_files_hold_what_they_held(tmp_path, images):
+def test_exported_files_have_the_values_of_the_originals(tmp_path, images):
     path = write_raw(tmp_path / "raw", images)
     options = {"colour": "bgr", "instruction": "open the lid"}
     export(path, "aloha", tmp_path / "made", source_options=options)
     exported = rlds.sources.open(tmp_path / "made")
     assert exported.metadata["aloha"]["options"] == {**options, "joint_names": None}
     assert [episode.key for episode in exported] == list(NAMES)
-    for number, episode in enumerate(exported):
-        check_same_values(path / f"{episode.key}.hdf5", tmp_path / f"made/episode_{number}.hdf5")
+    for index, episode in enumerate(exported):
+        check_same_values(path / f"{episode.key}.hdf5", tmp_path / f"made/episode_{index}.hdf5")
         np.testing.assert_array_equal(episode.metadata["calibration"]["cam_high"], np.eye(3))
         assert episode.metadata["notes"].tolist() == ["a", "ü"]
 
 
 @pytest.mark.slow
-def test_a_tfds_dataset_of_aloha_is_exported_with_the_same_values(tmp_path):
+def test_tfds_dataset_of_aloha_is_exported_with_the_same_values(tmp_path):
     path = write_raw(tmp_path / "raw", "padded")
     built = tfds_builders.convert(AlohaSource(path), name="toy", data_dir=tmp_path / "tfds")
     export(built.data_path, "aloha", tmp_path / "made")
     assert [episode.key for episode in rlds.sources.open(tmp_path / "made")] == list(NAMES)
-    for number, episode in enumerate(rlds.sources.open(tmp_path / "made")):
-        check_same_values(path / f"{episode.key}.hdf5", tmp_path / f"made/episode_{number}.hdf5")
+    for index, episode in enumerate(rlds.sources.open(tmp_path / "made")):
+        check_same_values(path / f"{episode.key}.hdf5", tmp_path / f"made/episode_{index}.hdf5")
 
 
 def test_wrong_attributes_are_refused_and_fixed_length_texts_are_kept(tmp_path):
@@ -102,11 +102,11 @@ def test_episodes_of_other_formats_are_exported_with_named_fields(tmp_path):
         export(path, "aloha", tmp_path / "made")
     fields = {"observations/qpos": "observation/joints"}
     exported = export(path, "aloha", tmp_path / "made", fields=fields, sim=True)
-    how = {placement.field: (placement.place, placement.how) for placement in exported.placements}
-    assert how["steps/observation/camera"] == ("observation/images/camera", "exact")
-    assert how["steps/reward"] == ("reward", "exact")
-    assert how["steps/note"] == ("", "sidecar")
-    names = [f"episode_{number}.hdf5" for number in range(3)]
+    placements = {each.field: (each.place, each.how) for each in exported.placements}
+    assert placements["steps/observation/camera"] == ("observation/images/camera", "exact")
+    assert placements["steps/reward"] == ("reward", "exact")
+    assert placements["steps/note"] == ("", "sidecar")
+    names = [f"episode_{index}.hdf5" for index in range(3)]
     assert sorted(file.name for file in (tmp_path / "made").glob("[!.]*")) == names
     # As the loader of ACT reads it.
     with h5py.File(tmp_path / "made" / names[1]) as file, np.load(path / "episode_2.npz") as raw:
@@ -116,15 +116,14 @@ def test_episodes_of_other_formats_are_exported_with_named_fields(tmp_path):
         frame = file["/observations/images/camera"][2]
         np.testing.assert_array_equal(frame, raw["observation/camera"][2])
         assert len(file["/observations/images/camera"]) == len(raw["action"])
-    opened = rlds.sources.open(tmp_path / "made")
-    assert opened.format == "aloha"
-    for one, two in zip(rlds.sources.Episodes(NpzSource(path)), opened, strict=True):
-        assert one.origin == two.origin
-        assert list(differences(one, two)) == []
+    episodes = rlds.sources.open(tmp_path / "made")
+    assert episodes.format == "aloha"
+    for original, episode in zip(rlds.sources.Episodes(NpzSource(path)), episodes, strict=True):
+        assert original.origin == episode.origin
+        assert list(differences(original, episode)) == []
 
 
 def test_encoded_images_are_padded_as_aloha_forks_store_them(tmp_path):
-    """Of another format: they are padded, as forks of ALOHA store them."""
     path = raw_aloha.write_folder(tmp_path / "raw", {0: 3, 1: 2}, images="rows")
     fields = {"observations/qpos": "observation/qvel", "observations/qvel": "observation/qpos"}
     export(path, "aloha", tmp_path / "made", fields=fields)

@@ -49,7 +49,7 @@ def check_episode(episode, path, images):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("images", IMAGES)
-def test_episodes_are_those_of_the_files(tmp_path, images):
+def test_episodes_have_the_rows_of_their_files(tmp_path, images):
     raw_aloha.write_folder(tmp_path, images=images, mobile=True, attributes={"by": "ü"})
     episodes = rlds.sources.open(tmp_path)
     assert episodes.format == "aloha"
@@ -57,16 +57,16 @@ def test_episodes_are_those_of_the_files(tmp_path, images):
     for episode in episodes:
         check_episode(episode, tmp_path / f"{episode.key}.hdf5", images)
     all_steps = episodes.columns(2)
-    part = episodes.columns(2, ["observation/images/cam_low", "action"], 1, 3)
-    np.testing.assert_array_equal(part["action"], all_steps["action"][1:3])
-    frames = part["observation"]["images"]["cam_low"]
+    columns = episodes.columns(2, ["observation/images/cam_low", "action"], 1, 3)
+    np.testing.assert_array_equal(columns["action"], all_steps["action"][1:3])
+    frames = columns["observation"]["images"]["cam_low"]
     np.testing.assert_array_equal(frames, all_steps["observation"]["images"]["cam_low"][1:3])
     assert frames.shape == (2, *raw_aloha.SHAPE)
     field = episodes.spec["steps"]["observation"]["images"]["cam_high"]
     assert field.encoding == ("" if images == "plain" else "jpeg")
 
 
-def test_joints_are_named_and_options_are_noted(tmp_path):
+def test_joints_are_named_and_options_are_in_the_metadata(tmp_path):
     raw_aloha.write_folder(tmp_path, images="rows", mobile=True)
     spec = rlds.sources.open(tmp_path).spec["steps"]
     for field in (spec["action"], spec["observation"]["qpos"]):
@@ -75,7 +75,7 @@ def test_joints_are_named_and_options_are_noted(tmp_path):
         assert "left arm first" in field.doc
     assert spec["observation"]["images"]["cam_low"].names is None
     assert spec["base_action"].names == ("linear_velocity", "angular_velocity")
-    joints = [f"j{number}" for number in range(14)]
+    joints = [f"j{index}" for index in range(14)]
     options = {"colour": "bgr", "instruction": "open the lid", "joint_names": joints}
     episodes = rlds.sources.open(tmp_path, **options)
     spec = episodes.spec["steps"]
@@ -101,13 +101,13 @@ def test_a_single_file_is_an_episode(tmp_path):
     check_episode(episode, tmp_path / "episode_10.hdf5", "plain")
 
 
-def replaced(file, name, values):
+def replace(file, name, values):
     del file[name]
     if values is not None:
         file[name] = values
 
 
-def other_size(file):
+def store_smaller_image(file):
     data = raw_aloha.jpeg(np.zeros((4, 4, 3), np.uint8))
     row = np.zeros(file["observations/images/cam_low"].shape[1], np.uint8)
     row[: len(data)] = np.frombuffer(data, np.uint8)
@@ -116,16 +116,16 @@ def other_size(file):
 
 LOW = "observations/images/cam_low"
 DAMAGE = {
-    r"'observations/qvel': 2 rows, expected 3": lambda file: replaced(
+    r"'observations/qvel': 2 rows, expected 3": lambda file: replace(
         file, "observations/qvel", file["observations/qvel"][:-1]
     ),
-    r"cam_low': missing": lambda file: replaced(file, LOW, None),
+    r"cam_low': missing": lambda file: replace(file, LOW, None),
     r"'new': the first episode has no": lambda file: file.__setitem__("new", np.zeros((3, 6))),
     r"'sim': no such attribute": lambda file: file.attrs.__delitem__("sim"),
     r"row 2.*cam_low': a JPEG image that is cut": lambda file: file[LOW].__setitem__(
         (2, slice(300, None)), 0
     ),
-    r"row 1.*cam_low'.*\(4, 4, 3\).*expected .*\(6, 8, 3\)": other_size,
+    r"row 1.*cam_low'.*\(4, 4, 3\).*expected .*\(6, 8, 3\)": store_smaller_image,
 }
 
 
@@ -140,18 +140,18 @@ def test_a_damaged_file_is_one_damaged_episode(tmp_path, message):
     assert [episodes.episode(index).num_steps for index in (0, 2)] == [4, 5]
 
 
-def lose_file(path):
+def truncate_file(path):
     path.write_bytes(path.read_bytes()[:-2000])
 
 
-def test_the_first_file_may_be_damaged(tmp_path):
+def test_later_episodes_are_read_if_the_first_file_is_damaged(tmp_path):
     raw_aloha.write_folder(tmp_path)
-    lose_file(tmp_path / "episode_0.hdf5")
+    truncate_file(tmp_path / "episode_0.hdf5")
     episodes = rlds.sources.open(tmp_path, format="aloha")
     with pytest.raises(SourceError, match=r"episode_0\.hdf5"):
         episodes.episode(0)
     assert episodes.episode(1).num_steps == 3
-    for number in (2, 10):
-        lose_file(tmp_path / f"episode_{number}.hdf5")
+    for index in (2, 10):
+        truncate_file(tmp_path / f"episode_{index}.hdf5")
     with pytest.raises(SourceError, match=r"episode_0\.hdf5"):
         rlds.sources.open(tmp_path, format="aloha")

@@ -15,11 +15,11 @@ from tfds_builders import BucketConfig, RldsAtariDqnReplay, convert
 
 AtariDqnReplaySource = rlds.sources.formats()["atari_dqn_replay"].load()
 
-PART = "Pong/1"
+RUN = "Pong/1"
 
 
-def played(*lengths, **kwargs):
-    """Episodes of these lengths; negative ones are ended by a time limit."""
+def make_episodes(*lengths, **kwargs):
+    """Returns episodes of these lengths; a time limit ends those of negative lengths."""
     return [
         raw.episode(abs(length), terminal=length > 0, seed=index, **kwargs)
         for index, length in enumerate(lengths)
@@ -35,19 +35,19 @@ def write(directory, episodes, **kwargs):
 
 def read(directory, **kwargs):
     source = AtariDqnReplaySource(directory, **kwargs)
-    return list(source.episodes("train", PART))
+    return list(source.episodes("train", RUN))
 
 
-def frames_of(episode):
+def decode_frames(episode):
     return np.stack([tf.io.decode_png(f).numpy()[..., 0] for f in episode.steps["observation"]])
 
 
 def check_equal(episode, expected, *, begin=0, end=None):
-    """An episode is these steps of what was played."""
+    """Compares an episode with a range of the steps of a recorded one."""
     end = len(expected.actions) if end is None else end
     steps = episode.steps
     is_terminal = expected.terminal and end == len(expected.actions)
-    frames = frames_of(episode)
+    frames = decode_frames(episode)
     assert episode.num_steps == end - begin
     assert not episode.final_observation_known
     assert episode.truncated == (not is_terminal)
@@ -66,7 +66,7 @@ def check_equal(episode, expected, *, begin=0, end=None):
 
 
 def test_a_run_in_one_checkpoint_is_read(tmp_path):
-    episodes = played(5, -9, 6)
+    episodes = make_episodes(5, -9, 6)
     write(tmp_path, episodes)
     actual = read(tmp_path)
     for episode, expected in zip(actual, episodes, strict=True):
@@ -74,9 +74,9 @@ def test_a_run_in_one_checkpoint_is_read(tmp_path):
         assert episode.complete
     assert [episode.key for episode in actual] == ["Pong/1:0:3", "Pong/1:0:11", "Pong/1:0:23"]
     assert [(e.origin.file, e.origin.begin, e.origin.end) for e in actual] == [
-        (PART, 3, 8),
-        (PART, 11, 20),
-        (PART, 23, 29),
+        (RUN, 3, 8),
+        (RUN, 11, 20),
+        (RUN, 23, 29),
     ]
     assert actual[1].metadata == {
         "game": "Pong",
@@ -87,12 +87,12 @@ def test_a_run_in_one_checkpoint_is_read(tmp_path):
         "blank_rows": 0,
         "spans_checkpoints": False,
     }
-    assert max(abs(e.steps["reward"]).max() for e in actual) == 400  # They are not clipped.
+    assert max(abs(e.steps["reward"]).max() for e in actual) == 400  # Rewards are not clipped.
 
 
 @pytest.mark.parametrize("with_add_count", [True, False])
 def test_episodes_that_span_checkpoints_are_joined(tmp_path, with_add_count):
-    episodes = played(5, 9, -6, 16)  # With padding four times 12 rows.
+    episodes = make_episodes(5, 9, -6, 16)  # With padding four times 12 rows.
     write(tmp_path, episodes, capacity=12, with_add_count=with_add_count)
     actual = read(tmp_path)
     for episode, expected in zip(actual, episodes, strict=True):
@@ -114,7 +114,7 @@ def test_episodes_that_span_checkpoints_are_joined(tmp_path, with_add_count):
     ids=str,
 )
 def test_episodes_are_read_wherever_the_oldest_row_is(tmp_path, kwargs):
-    episodes = played(5, 9, -6, 21, 300 if kwargs["capacity"] == 300 else 4)
+    episodes = make_episodes(5, 9, -6, 21, 300 if kwargs["capacity"] == 300 else 4)
     write(tmp_path, episodes, **kwargs)
     actual = read(tmp_path)
     for episode, expected in zip(actual, episodes, strict=True):
@@ -131,9 +131,9 @@ def test_episodes_are_read_wherever_the_oldest_row_is(tmp_path, kwargs):
     st.integers(1, 30),
 )
 @settings(max_examples=15, deadline=None)
-def test_any_division_of_a_run_has_the_same_episodes(tmp_path_factory, lengths, size, every):
+def test_episodes_do_not_depend_on_the_size_of_checkpoints(tmp_path_factory, lengths, size, every):
     directory = tmp_path_factory.mktemp("run")
-    episodes = played(*lengths, 5, shape=(2, 2))  # Ended by itself, so that it is complete.
+    episodes = make_episodes(*lengths, 5, shape=(2, 2))  # The last one is complete.
     write(directory, episodes, capacity=size, every=min(every, size))
     for episode, expected in zip(read(directory), episodes, strict=True):
         check_equal(episode, expected)
@@ -141,7 +141,7 @@ def test_any_division_of_a_run_has_the_same_episodes(tmp_path_factory, lengths, 
 
 
 def test_the_end_of_the_last_checkpoint_cuts_an_episode(tmp_path):
-    episodes = played(5, -9)
+    episodes = make_episodes(5, -9)
     write(tmp_path, episodes)
     complete, cut = read(tmp_path)
     assert complete.complete
@@ -152,7 +152,7 @@ def test_the_end_of_the_last_checkpoint_cuts_an_episode(tmp_path):
 
 @pytest.mark.parametrize("with_add_count", [True, False])
 def test_a_missing_checkpoint_cuts_the_episodes_at_its_edges(tmp_path, with_add_count):
-    episodes = played(5, 25, 7)
+    episodes = make_episodes(5, 25, 7)
     folder = write(tmp_path, episodes, capacity=15, with_add_count=with_add_count)
     for file in folder.glob("*_ckpt.1.gz"):
         file.unlink()
@@ -168,7 +168,7 @@ def test_a_missing_checkpoint_cuts_the_episodes_at_its_edges(tmp_path, with_add_
 
 
 def test_a_recording_without_its_first_checkpoint_begins_with_an_incomplete_episode(tmp_path):
-    episodes = played(12, 7)
+    episodes = make_episodes(12, 7)
     folder = write(tmp_path, episodes, capacity=10)
     for file in folder.glob("*_ckpt.0.gz"):
         file.unlink()
@@ -178,8 +178,8 @@ def test_a_recording_without_its_first_checkpoint_begins_with_an_incomplete_epis
     assert second.complete
 
 
-def test_after_a_gap_padding_tells_that_an_episode_is_whole(tmp_path):
-    episodes = played(12, 12)
+def test_an_episode_after_a_gap_is_complete_if_it_has_padding(tmp_path):
+    episodes = make_episodes(12, 12)
     folder = write(tmp_path, episodes, capacity=15)
     for file in folder.glob("*_ckpt.0.gz"):
         file.unlink()
@@ -193,7 +193,7 @@ def test_after_a_gap_padding_tells_that_an_episode_is_whole(tmp_path):
 
 @pytest.mark.parametrize("black", [1, 3, 5])
 def test_black_frames_at_the_beginning_are_kept(tmp_path, black):
-    episodes = [*played(5), raw.episode(9, terminal=True, black=black, seed=7)]
+    episodes = [*make_episodes(5), raw.episode(9, terminal=True, black=black, seed=7)]
     write(tmp_path, episodes)
     for episode, expected in zip(read(tmp_path), episodes, strict=True):
         check_equal(episode, expected)
@@ -203,7 +203,7 @@ def test_black_frames_at_the_beginning_are_kept(tmp_path, black):
 
 @pytest.mark.parametrize("black", [1, 2, 4, 5])
 def test_black_frames_within_an_episode_are_kept(tmp_path, black):
-    (expected,) = played(12)
+    (expected,) = make_episodes(12)
     for column in (expected.frames, expected.actions, expected.rewards):
         column[4 : 4 + black] = 0
     write(tmp_path, [expected])
@@ -212,19 +212,19 @@ def test_black_frames_within_an_episode_are_kept(tmp_path, black):
     assert episode.metadata["blank_rows"] == black
 
 
-def test_black_frames_after_an_end_by_the_time_limit(tmp_path):
-    episodes = [*played(-9), raw.episode(6, terminal=True, black=2, seed=7)]
+def test_the_time_limit_divides_episodes_with_black_frames_between(tmp_path):
+    episodes = [*make_episodes(-9), raw.episode(6, terminal=True, black=2, seed=7)]
     write(tmp_path, episodes)
-    # Five rows of zeros within an episode are not as many as there would be before another one,
+    # Without the time limit, the five rows of zeros are frames of one episode,
     (merged,) = read(tmp_path)
     assert (merged.num_steps, merged.metadata["blank_rows"]) == (9 + 3 + 6, 5)
-    # unless it is known to have ended.
+    # with it, they are padding and black frames of the second one.
     for episode, expected in zip(read(tmp_path, max_episode_steps=9), episodes, strict=True):
         check_equal(episode, expected)
 
 
-def test_a_black_frame_with_an_action_or_a_reward_or_an_end_is_none_of_these_rows(tmp_path):
-    (expected,) = played(9)
+def test_black_frames_with_an_action_a_reward_or_an_end_are_not_blank_rows(tmp_path):
+    (expected,) = make_episodes(9)
     expected.frames[:] = 0
     expected.actions[:] = [0, 1, 0, 0, 2, 0, 0, 0, 0]
     expected.rewards[:] = [0, 0, 0, 5, 0, 0, 0, 6, 0]
@@ -234,8 +234,8 @@ def test_a_black_frame_with_an_action_or_a_reward_or_an_end_is_none_of_these_row
     assert episode.metadata["blank_rows"] == 4
 
 
-def test_fewer_rows_of_zeros_than_padding_has_are_frames(tmp_path):
-    (expected,) = played(6)
+def test_rows_of_zeros_are_frames_if_fewer_than_the_padding(tmp_path):
+    (expected,) = make_episodes(6)
     folder = tmp_path / "Pong" / "1" / "replay_logs"
     rows = raw.record([expected], padding=2)
     raw.write_run(folder, rows, capacity=8)
@@ -248,7 +248,7 @@ def test_fewer_rows_of_zeros_than_padding_has_are_frames(tmp_path):
 
 def test_padding_at_the_end_is_no_episode(tmp_path):
     folder = tmp_path / "Pong" / "1" / "replay_logs"
-    rows = raw.record(played(5, 5))
+    rows = raw.record(make_episodes(5, 5))
     cut = {name: column[:10] for name, column in rows.items()}  # Two rows of the second padding.
     raw.write_run(folder, cut, capacity=10)
     (only,) = read(tmp_path)
@@ -256,7 +256,7 @@ def test_padding_at_the_end_is_no_episode(tmp_path):
 
 
 def test_without_stacks_there_is_no_padding(tmp_path):
-    episodes = played(5, 4)
+    episodes = make_episodes(5, 4)
     rows = raw.record(episodes, padding=0)
     raw.write_run(tmp_path / "Pong" / "1", rows, capacity=9)
     for episode, expected in zip(read(tmp_path, stack_size=1), episodes, strict=True):
@@ -269,7 +269,7 @@ def test_without_stacks_there_is_no_padding(tmp_path):
 @pytest.mark.slow
 def test_a_conversion_has_all_episodes_and_checkpoints(tmp_path):
     for run, lengths in (("1", (5, -9, 6)), ("2", (300, 4))):
-        rows = raw.record(played(*lengths))
+        rows = raw.record(make_episodes(*lengths))
         raw.write_run(tmp_path / "raw" / "Pong" / run / "replay_logs", rows, capacity=12)
     dataset = check_conversion(
         lambda: AtariDqnReplaySource(tmp_path / "raw"),
@@ -283,29 +283,29 @@ def test_a_conversion_has_all_episodes_and_checkpoints(tmp_path):
     assert dataset.info.features["steps"]["observation"].shape == (7, 5, 1)
 
 
-@pytest.mark.parametrize("below", ["", "Pong", "Pong/1", "Pong/1/replay_logs"])
-def test_a_run_has_the_same_names_wherever_one_begins_to_look(tmp_path, below):
-    write(tmp_path, played(5))
-    source = AtariDqnReplaySource(tmp_path / below)
-    assert source.parts("train") == [PART]
-    (episode,) = source.episodes("train", PART)
+@pytest.mark.parametrize("subfolder", ["", "Pong", "Pong/1", "Pong/1/replay_logs"])
+def test_names_of_runs_do_not_depend_on_the_opened_folder(tmp_path, subfolder):
+    write(tmp_path, make_episodes(5))
+    source = AtariDqnReplaySource(tmp_path / subfolder)
+    assert source.parts("train") == [RUN]
+    (episode,) = source.episodes("train", RUN)
     assert (episode.key, episode.metadata["game"]) == ("Pong/1:0:3", "Pong")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [12, 11, 7])
-def test_reading_goes_on_after_any_episode(tmp_path, every):
-    episodes = [*played(5, -9, 6), *played(20, black=5), *played(-7, 4)]
+def test_reading_resumes_after_any_episode(tmp_path, every):
+    episodes = [*make_episodes(5, -9, 6), *make_episodes(20, black=5), *make_episodes(-7, 4)]
     write(tmp_path, episodes, capacity=12, every=every)
     source = AtariDqnReplaySource(tmp_path)
     check_source(source)
-    fractions = [episode.fraction for episode in source.episodes("train", PART)]
+    fractions = [episode.fraction for episode in source.episodes("train", RUN)]
     assert fractions == sorted(fractions)
     assert fractions[-1] <= 1.0
 
 
 def test_totals_are_counted_in_the_arrays(tmp_path):
-    episodes = played(5, -9, 6)
+    episodes = make_episodes(5, -9, 6)
     write(tmp_path, episodes, capacity=12, every=7)
     assert AtariDqnReplaySource(tmp_path).can.totals("train") == {
         "terminal_rows": 2,
@@ -313,7 +313,7 @@ def test_totals_are_counted_in_the_arrays(tmp_path):
     }
 
 
-def test_configs_know_where_the_runs_are(tmp_path):
+def test_configs_have_the_urls_of_the_runs(tmp_path):
     builder = RldsAtariDqnReplay(config="MontezumaRevenge_run_3", data_dir=tmp_path)
     assert builder.url() == "gs://atari-replay-datasets/dqn/MontezumaRevenge/3"
     assert builder.raw_name() == "MontezumaRevenge/3"
@@ -321,8 +321,8 @@ def test_configs_know_where_the_runs_are(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_builder_can_be_told_how_the_agent_saw(tmp_path):
-    rows = raw.record(played(5, 4), padding=1)
+def test_the_builder_accepts_a_stack_size(tmp_path):
+    rows = raw.record(make_episodes(5, 4), padding=1)
     raw.write_run(tmp_path / "raw" / "Pong" / "1", rows, capacity=11)
     config = BucketConfig(name="stack_of_2")
     builder = RldsAtariDqnReplay(
@@ -355,16 +355,16 @@ def change(folder, name, array):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_arrays_of_the_wrong_kind_are_refused(tmp_path, name, array, message):
-    folder = write(tmp_path, played(5))
+    folder = write(tmp_path, make_episodes(5))
     change(folder, name, array)
     with pytest.raises(SourceError) as caught:
         AtariDqnReplaySource(tmp_path)
     assert message in str(caught.value)
-    assert str(caught.value).startswith(f"{PART}/{name}_ckpt.0.gz: ")
+    assert str(caught.value).startswith(f"{RUN}/{name}_ckpt.0.gz: ")
 
 
 def test_files_that_are_no_arrays_are_refused(tmp_path):
-    folder = write(tmp_path, played(5))
+    folder = write(tmp_path, make_episodes(5))
     (folder / "$store$_action_ckpt.0.gz").write_bytes(gzip.compress(b"hello, world"))
     with pytest.raises(SourceError, match=r"action_ckpt.0.gz: cannot be read: the magic string"):
         AtariDqnReplaySource(tmp_path)
@@ -387,7 +387,7 @@ def test_files_that_are_no_arrays_are_refused(tmp_path):
     ],
 )
 def test_wrong_array_headers_are_rejected(tmp_path, name, shape, message):
-    folder = write(tmp_path, played(5))
+    folder = write(tmp_path, make_episodes(5))
     dtype = "|u1" if name == "observation" else "<i4"
     header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     content = np.lib.format.magic(1, 0) + len(header).to_bytes(2, "little") + header + bytes(280)
@@ -395,11 +395,11 @@ def test_wrong_array_headers_are_rejected(tmp_path, name, shape, message):
     with pytest.raises(SourceError) as caught:
         AtariDqnReplaySource(tmp_path)
     assert message in str(caught.value)
-    assert str(caught.value).startswith(f"{PART}/$store$_{name}_ckpt.0.gz")
+    assert str(caught.value).startswith(f"{RUN}/$store$_{name}_ckpt.0.gz")
 
 
-def test_checkpoints_of_different_kinds_are_refused(tmp_path):
-    folder = write(tmp_path, played(5, 5), capacity=8)
+def test_checkpoints_of_different_shapes_are_refused(tmp_path):
+    folder = write(tmp_path, make_episodes(5, 5), capacity=8)
     raw.write_array(folder / "$store$_observation_ckpt.1.gz", np.zeros((8, 7, 6), np.uint8))
     with pytest.raises(SourceError, match=r"ckpt.1.gz: rows of uint8 and shape \(7, 6\), but of"):
         AtariDqnReplaySource(tmp_path)
@@ -407,11 +407,11 @@ def test_checkpoints_of_different_kinds_are_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["$store$_observation", "$store$_terminal", "add_count"])
 def test_a_missing_file_is_named(tmp_path, name):
-    folder = write(tmp_path, played(5, 5), capacity=8)
+    folder = write(tmp_path, make_episodes(5, 5), capacity=8)
     (folder / f"{name}_ckpt.1.gz").unlink()
     with pytest.raises(SourceError, match="the file is missing, but checkpoint") as caught:
         AtariDqnReplaySource(tmp_path)
-    assert caught.value.file == f"{PART}/{name}_ckpt.1.gz"
+    assert caught.value.file == f"{RUN}/{name}_ckpt.1.gz"
 
 
 def test_a_folder_without_checkpoints_is_refused(tmp_path):
@@ -422,8 +422,8 @@ def test_a_folder_without_checkpoints_is_refused(tmp_path):
         AtariDqnReplaySource(tmp_path / "c")
 
 
-def test_counts_that_do_not_grow_are_refused_unless_they_are_not_used(tmp_path):
-    episodes = played(5, 5)
+def test_add_counts_that_do_not_grow_are_refused_or_ignored(tmp_path):
+    episodes = make_episodes(5, 5)
     folder = write(tmp_path, episodes, capacity=8)
     raw.write_array(folder / "add_count_ckpt.1.gz", np.array(8))
     with pytest.raises(SourceError, match=r"add_count_ckpt.1.gz: 8 rows .* use_add_count=False"):
@@ -432,16 +432,16 @@ def test_counts_that_do_not_grow_are_refused_unless_they_are_not_used(tmp_path):
         check_equal(episode, expected)
 
 
-def test_an_invalid_range_elsewhere_is_refused(tmp_path):
-    folder = write(tmp_path, played(30), capacity=12, every=11)
+def test_an_invalid_range_that_contradicts_add_count_is_refused(tmp_path):
+    folder = write(tmp_path, make_episodes(30), capacity=12, every=11)
     raw.write_array(folder / "invalid_range_ckpt.1.gz", np.array([2, 3, 4, 5, 6]))
     with pytest.raises(SourceError, match=r"invalid_range_ckpt.1.gz: .* but add_count says 10"):
         AtariDqnReplaySource(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["observation", "action", "reward", "terminal"])
-def test_a_file_that_was_cut_damages_an_episode_and_reading_goes_on(tmp_path, name):
-    episodes = played(5, 40, 5)
+def test_a_truncated_file_damages_one_episode_and_reading_continues(tmp_path, name):
+    episodes = make_episodes(5, 40, 5)
     folder = write(tmp_path, episodes, capacity=20)
     file = folder / f"$store$_{name}_ckpt.1.gz"
     file.write_bytes(file.read_bytes()[:-8])
@@ -449,18 +449,18 @@ def test_a_file_that_was_cut_damages_an_episode_and_reading_goes_on(tmp_path, na
     check_equal(first, episodes[0])
     assert isinstance(damaged, DamagedEpisode)
     assert (damaged.key, damaged.ends_part) == ("Pong/1:0:11", False)
-    assert f"{PART}/$store$_{name}_ckpt.1.gz, row 0: the gzip data ends" in str(damaged.error)
+    assert f"{RUN}/$store$_{name}_ckpt.1.gz, row 0: the gzip data ends" in str(damaged.error)
     check_equal(tail, episodes[1], begin=29)
     assert not tail.complete
     check_equal(last, episodes[2])
     source = AtariDqnReplaySource(tmp_path)
     for key, keys in ((damaged.key, [tail.key, last.key]), (first.key, [damaged.key, tail.key])):
-        actual = [episode.key for episode in source.episodes("train", PART, key)]
+        actual = [episode.key for episode in source.episodes("train", RUN, key)]
         assert actual[:2] == keys
 
 
 def test_damage_in_the_last_checkpoint_ends_the_run(tmp_path):
-    folder = write(tmp_path, played(5, 40), capacity=17)
+    folder = write(tmp_path, make_episodes(5, 40), capacity=17)
     file = folder / "$store$_observation_ckpt.2.gz"
     file.write_bytes(file.read_bytes()[:-8])
     _, damaged = read(tmp_path)
@@ -469,8 +469,8 @@ def test_damage_in_the_last_checkpoint_ends_the_run(tmp_path):
         convert(AtariDqnReplaySource(tmp_path), name="strict", data_dir=tmp_path / "data")
 
 
-def test_a_long_episode_before_the_damage_is_whole(tmp_path):
-    episodes = played(300, 400)  # More rows than are read at a time.
+def test_a_long_episode_before_the_damage_is_complete(tmp_path):
+    episodes = make_episodes(300, 400)  # More rows than are read at a time.
     folder = write(tmp_path, episodes)
     file = folder / "$store$_reward_ckpt.0.gz"
     file.write_bytes(file.read_bytes()[:-8])
@@ -484,7 +484,7 @@ def test_a_long_episode_before_the_damage_is_whole(tmp_path):
     [(7, "the data ends in row 7, but the header declares 8 rows"), (9, "mo")],
 )
 def test_data_of_another_length_than_declared_is_damage(tmp_path, rows, message):
-    folder = write(tmp_path, played(5))
+    folder = write(tmp_path, make_episodes(5))
     file = folder / "$store$_reward_ckpt.0.gz"
     data = gzip.decompress(file.read_bytes())
     header = data[: -8 * 4]
@@ -494,20 +494,20 @@ def test_data_of_another_length_than_declared_is_damage(tmp_path, rows, message)
 
 
 def test_flags_other_than_0_and_1_are_damage(tmp_path):
-    folder = write(tmp_path, played(5))
+    folder = write(tmp_path, make_episodes(5))
     change(folder, "$store$_terminal", np.array([0, 0, 0, 0, 2, 0, 0, 1], np.uint8))
     (damaged,) = read(tmp_path)
     assert "terminal_ckpt.0.gz, row 4: the flag is 2, expected 0 or 1" in str(damaged.error)
 
 
 @pytest.mark.parametrize("name", ["stack_size", "max_episode_steps"])
-def test_numbers_have_to_be_positive(tmp_path, name):
+def test_sizes_below_one_are_refused(tmp_path, name):
     with pytest.raises(ValueError, match=f"{name}: got 0, expected a positive number"):
         AtariDqnReplaySource(tmp_path, **{name: 0})
 
 
 def test_an_array_header_nested_too_deep_is_refused(tmp_path):
-    folder = write(tmp_path, played(5))
+    folder = write(tmp_path, make_episodes(5))
     header = b"-" * 9000
     content = np.lib.format.magic(1, 0) + len(header).to_bytes(2, "little") + header
     (folder / "$store$_action_ckpt.0.gz").write_bytes(gzip.compress(content))

@@ -1,4 +1,4 @@
-"""MCAP files of any episodes, read by other readers."""
+"""MCAP files of episodes of any format, read with the mcap package."""
 
 import numpy as np
 import pytest
@@ -21,13 +21,13 @@ from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import FrameDecoder, Video
 
 
-def topics_of(file):
-    """The log times and messages of each topic."""
+def read_topics(file):
+    """Returns the log times and messages of each topic."""
     messages = {}
     with file.open("rb") as opened:
         reader = make_reader(opened, decoder_factories=[DecoderFactory()])
-        for _, channel, message, it in reader.iter_decoded_messages():
-            messages.setdefault(channel.topic, []).append((message.log_time, it))
+        for _, channel, message, content in reader.iter_decoded_messages():
+            messages.setdefault(channel.topic, []).append((message.log_time, content))
     return messages
 
 
@@ -39,7 +39,7 @@ def test_numbers_text_and_pixels_become_messages(tmp_path):
     assert sidecar == {"seed", "task", "goal"}
     assert rlds.sources.open(exported.path).format == "mcap"
     for index, raw in enumerate(sample.values()):
-        topics = topics_of(tmp_path / "made" / f"episode_{index:06}.mcap")
+        topics = read_topics(tmp_path / "made" / f"episode_{index:06}.mcap")
         arm = np.array([it.data for _, it in topics["/action"]])
         assert arm.tobytes() == raw["action"].tobytes()
         times = [time for time, _ in topics["/reward"]]
@@ -53,8 +53,6 @@ def test_numbers_text_and_pixels_become_messages(tmp_path):
 
 
 def test_image_arrays_have_the_encodings_of_ros(tmp_path):
-    """Their messages have the encodings of ROS: of depth, and of blue before red."""
-
     class Robot(RobotSource):
         fields = with_fields(
             RobotSource.fields,
@@ -70,9 +68,9 @@ def test_image_arrays_have_the_encodings_of_ros(tmp_path):
             return episode
 
     exported = export(Robot((3,)), "mcap", tmp_path / "made")
-    (expected,), (again,) = Episodes(Robot((3,))), rlds.sources.open(exported.path)
-    assert list(differences(expected, again)) == []
-    topics = topics_of(tmp_path / "made" / "episode_000000.mcap")
+    (expected,), (copy,) = Episodes(Robot((3,))), rlds.sources.open(exported.path)
+    assert list(differences(expected, copy)) == []
+    topics = read_topics(tmp_path / "made" / "episode_000000.mcap")
     for path, name in {
         "observation/depth": "16UC1",
         "gray": "mono16",
@@ -83,17 +81,17 @@ def test_image_arrays_have_the_encodings_of_ros(tmp_path):
         assert bytes(message.data) == dict(leaves_at(expected.steps, None))[path][0].tobytes()
 
 
-def test_encoded_images_stay_the_same_bytes(tmp_path):
+def test_encoded_images_keep_their_bytes(tmp_path):
     rows = raw_bags.sample()
     episodes = rlds.sources.open(
         raw_bags.write_mcap(tmp_path / "a.mcap", rows), bag_config=raw_bags.CONFIG
     )
     exported = export(episodes, "mcap", tmp_path / "made")
-    (again,) = rlds.sources.open(exported.path)
-    assert list(differences(episodes[0], again)) == []
-    actual = topics_of(tmp_path / "made" / "episode_000000.mcap")["/observation/image"]
-    assert [time for time, _ in actual] == again.steps["timestamp"].tolist()
-    for (_, it), image in zip(actual, again.steps["observation"]["image"]):
+    (copy,) = rlds.sources.open(exported.path)
+    assert list(differences(episodes[0], copy)) == []
+    actual = read_topics(tmp_path / "made" / "episode_000000.mcap")["/observation/image"]
+    assert [time for time, _ in actual] == copy.steps["timestamp"].tolist()
+    for (_, it), image in zip(actual, copy.steps["observation"]["image"]):
         assert (it.format, bytes(it.data)) == ("png", image)
 
 
@@ -101,18 +99,18 @@ def test_images_and_clips_become_video(tmp_path):
     exported = export(PicturedRobot((5,)), "mcap", tmp_path / "made", codec="h264")
     encoded = {placement.field for placement in exported.placements if placement.how == "encoded"}
     assert encoded == {"steps/observation/camera", "steps/observation/wrist"}
-    actual = topics_of(tmp_path / "made" / "episode_000000.mcap")["/observation/camera"]
+    actual = read_topics(tmp_path / "made" / "episode_000000.mcap")["/observation/camera"]
     assert [time for time, _ in actual] == [row * raw_bags.SECOND // 10 for row in range(6)]
     decode = FrameDecoder("h264").decode(bytes(it.data) for _, it in actual)
     for image, expected in zip(decode, PicturedRobot((5,)).frames("camera", 0), strict=True):
         assert psnr(image, expected) > 30
     assert {(it.format, it.frame_id) for _, it in actual} == {("h264", "observation/camera")}
-    # Their own readers decode it, and so do those of any recordings.
-    again = with_frames(rlds.sources.open(exported.path)).columns(0)["observation"]
-    assert psnr(again["wrist"], PicturedRobot((5,)).frames("wrist", 0)) > 30
+    # The source decodes the video of MCAP files as well.
+    copy = with_frames(rlds.sources.open(exported.path)).columns(0)["observation"]
+    assert psnr(copy["wrist"], PicturedRobot((5,)).frames("wrist", 0)) > 30
 
 
-def test_packets_of_clips_stay(tmp_path):
+def test_packets_of_clips_are_kept_unless_frames_are_reordered(tmp_path):
     class Streamed(ClipSource):
         """Clips of a stream, whose frames are in the order of their packets."""
 
@@ -125,9 +123,9 @@ def test_packets_of_clips_stay(tmp_path):
 
     for source in (Streamed(missing=None), ClipSource(missing=None)):  # The latter reorders frames.
         exported = export(source, "mcap", tmp_path / type(source).__name__, rate=30, codec="h264")
-        seen = with_frames(rlds.sources.open(exported.path))
+        episodes = with_frames(rlds.sources.open(exported.path))
         for index in range(3):
-            columns = dict(leaves_at(seen.columns(index), None))
+            columns = dict(leaves_at(episodes.columns(index), None))
             assert psnr(columns[WRIST], pixels(index, None)[WRIST]) > 30
             if isinstance(source, Streamed):
                 expected = with_frames(Episodes(source)).columns(index, [TOP])

@@ -1,4 +1,4 @@
-"""Recordings of robots as episodes, compared with plain loops over what was recorded."""
+"""Recordings of robots as episodes, compared with plain loops over the messages."""
 
 import base64
 import contextlib
@@ -30,18 +30,18 @@ McapSource = rlds.sources.formats()["mcap"].load()
 POSITIONS = FieldConfig("observation/joints", JOINTS, "position")
 
 
-def stamp_of(it):
-    return it.header.stamp.sec * SECOND + it.header.stamp.nanosec
+def stamp_of(message):
+    return message.header.stamp.sec * SECOND + message.header.stamp.nanosec
 
 
 def plain_steps(rows):
-    """The steps of rows by `CONFIG`: times, joints, files of images, actions."""
+    """Returns the steps of rows by `CONFIG`: times, joints, files of images, actions."""
     steps = []
-    clock = [(stamp_of(it), it) for topic, _, it in rows if topic == JOINTS]
+    clock = [(stamp_of(message), message) for topic, _, message in rows if topic == JOINTS]
     clock.sort(key=lambda pair: pair[0])
-    for index, (time, it) in enumerate(clock):
+    for index, (time, message) in enumerate(clock):
         end = clock[index + 1][0] if index + 1 < len(clock) else time + SECOND // 10
-        joints = [it.position[it.name.index(name)] for name in "abc"]
+        joints = [message.position[message.name.index(name)] for name in "abc"]
         before = [m for topic, _, m in rows if topic == CAMERA and stamp_of(m) <= time]
         actions = [
             m for topic, message_time, m in rows if topic == COMMANDS and time <= message_time < end
@@ -72,7 +72,7 @@ CONTAINERS = {
     "bag_file": lambda path, rows: raw_bags.write_ros2(path, rows, compression="file"),
     "bag_message": lambda path, rows: raw_bags.write_ros2(path, rows, compression="message"),
 }
-CONTAINERS_1 = {
+ROS1_CONTAINERS = {
     "a.bag": raw_bags.write_ros1,
     "lz4.bag": lambda path, rows: raw_bags.write_ros1(path, rows, "lz4"),
     "bz2.bag": lambda path, rows: raw_bags.write_ros1(path, rows, "bz2"),
@@ -81,7 +81,7 @@ CONTAINERS_1 = {
 
 
 def test_every_container_gives_the_same_episode(tmp_path):
-    for ros1, containers in ((False, CONTAINERS), (True, CONTAINERS_1)):
+    for ros1, containers in ((False, CONTAINERS), (True, ROS1_CONTAINERS)):
         rows = raw_bags.sample(ros1=ros1)
         for name, write in containers.items():
             path = write(tmp_path / name, rows)
@@ -97,7 +97,7 @@ def test_every_container_gives_the_same_episode(tmp_path):
             assert (field.dtype, field.shape, field.names) == ("f8", (3,), ("a", "b", "c"))
 
 
-def test_several_files_of_a_bag_follow_one_another(tmp_path):
+def test_files_of_a_bag_are_joined_in_natural_order(tmp_path):
     rows = raw_bags.sample(8)
     path = raw_bags.write_ros2(tmp_path / "bag", rows[:9])
     more = raw_bags.write_ros2(tmp_path / "more", rows[9:])
@@ -119,14 +119,14 @@ def test_several_recordings_in_a_folder_are_read_in_order(tmp_path):
     assert episodes.columns(1, ["action"], start=1, stop=2)["action"].tolist() == [[11, -1]]
     assert "image" not in episodes.peek(0).steps["observation"]
     assert episodes.columns(0)["observation"]["image"].shape == (6, 4, 6, 3)
-    again = pickle.loads(pickle.dumps(episodes))
-    assert list(differences(episodes[0], again[0])) == []
+    copy = pickle.loads(pickle.dumps(episodes))
+    assert list(differences(episodes[0], copy[0])) == []
     shutil.copytree(tmp_path, tmp_path / "more")
     raw_bags.write_ros2(tmp_path / "more" / "run", raw_bags.sample())
     assert rlds.sources.open(tmp_path / "more", bag_config=CONFIG, format="rosbag")[0].key == "run"
 
 
-def arm(time, value):
+def arm_row(time, value):
     return (JOINTS, time, raw_bags.joints(time, ["a"], [value]))
 
 
@@ -137,15 +137,15 @@ def open_rows(path, rows, *fields, clock=None, episodes=None, **options):
     return rlds.sources.open(path, bag_config=config, **options)
 
 
-def test_policies_find_what_a_plain_search_finds(tmp_path):
-    """At every step, what a plain search finds; messages are out of order in the file."""
+def test_policies_choose_the_messages_of_a_plain_search(tmp_path):
+    """The messages are out of order in the file."""
     rng = np.random.default_rng(0)
     times = np.sort(rng.integers(0, 10 * SECOND, 40)) + BEGIN
     values = rng.random(40)
-    late = np.argsort(times + rng.integers(0, SECOND, 40))
+    order = np.argsort(times + rng.integers(0, SECOND, 40))
     ticks = np.arange(30) * SECOND // 3 + BEGIN + SECOND // 7
     rows = [("/tick", int(time), raw_bags.joints(int(time), ["a"], [0])) for time in ticks]
-    rows += [arm(int(times[i]), values[i]) for i in late]
+    rows += [arm_row(int(times[i]), values[i]) for i in order]
     age = 0.3
     fields = [
         FieldConfig(name, JOINTS, "position", policy=name, max_age=age, missing="null")
@@ -166,18 +166,18 @@ def test_policies_find_what_a_plain_search_finds(tmp_path):
             assert steps["stamps"][name][step] == (stamps[0] if stamps else 0)
             expected_age = (time - stamps[0]) / SECOND if stamps else np.nan
             np.testing.assert_array_equal(steps["ages"][name][step], expected_age)
-        near = len(before) and len(after) and max(time - before[-1], after[0] - time)
+        gap = len(before) and len(after) and max(time - before[-1], after[0] - time)
         value = (
             np.interp(time - BEGIN, times - BEGIN, values)
-            if near and near <= age * SECOND
+            if gap and gap <= age * SECOND
             else np.nan
         )
         np.testing.assert_allclose(steps["linear"][step], [value], rtol=1e-7)
-        inside = np.flatnonzero(times <= time)[-3:]
-        expected = [[value] for value in values[inside]] if len(inside) == 3 else [[np.nan]] * 3
+        indices = np.flatnonzero(times <= time)[-3:]
+        expected = [[value] for value in values[indices]] if len(indices) == 3 else [[np.nan]] * 3
         np.testing.assert_array_equal(steps["window"][step], expected)
-        if len(inside) == 3:
-            assert steps["stamps"]["window"][step].tolist() == times[inside].tolist()
+        if len(indices) == 3:
+            assert steps["stamps"]["window"][step].tolist() == times[indices].tolist()
 
 
 def test_slerp_turns_at_a_constant_rate(tmp_path):
@@ -188,11 +188,11 @@ def test_slerp_turns_at_a_constant_rate(tmp_path):
     steps = open_rows(tmp_path / "a.mcap", rows, turn, clock=Clock(rate=4))[0].steps
     angles = 2 * np.arctan2(steps["turn"][:, 2], steps["turn"][:, 3])
     np.testing.assert_allclose(np.unwrap(angles, period=2 * np.pi), np.arange(9) / 4, atol=1e-12)
-    assert steps["turn"][4].tolist() == turns[1].tolist()  # What was recorded stays as it is.
+    assert steps["turn"][4].tolist() == turns[1].tolist()  # A recorded rotation is unchanged.
 
 
-def test_a_fixed_rate_is_between_common_times(tmp_path):
-    rows = [arm(BEGIN + i * SECOND // 10, i) for i in range(20)]
+def test_steps_at_a_fixed_rate_lie_within_the_times_of_all_topics(tmp_path):
+    rows = [arm_row(BEGIN + i * SECOND // 10, i) for i in range(20)]
     rows += [
         (COMMANDS, BEGIN + SECOND // 2 + i * SECOND // 4, raw_bags.command([i])) for i in range(4)
     ]
@@ -206,7 +206,7 @@ def test_a_fixed_rate_is_between_common_times(tmp_path):
 
 
 def test_missing_values_are_dropped_filled_or_refused(tmp_path):
-    rows = [arm(BEGIN + i * SECOND, i) for i in range(4)]
+    rows = [arm_row(BEGIN + i * SECOND, i) for i in range(4)]
     rows += [("/note", BEGIN + SECOND, raw_bags.text("hello"))]
     for missing, expected in {
         "drop": ["hello"] * 3,
@@ -221,9 +221,9 @@ def test_missing_values_are_dropped_filled_or_refused(tmp_path):
         open_rows(tmp_path / "error.mcap", rows, POSITIONS, note)[0]
 
 
-def test_joints_come_by_name(tmp_path):
+def test_joints_are_selected_by_name(tmp_path):
     """Lengths and orders change, some messages lack joints, some have no values."""
-    sent = [
+    states = [
         (["a", "b"], [1, 2]),
         (["b", "a"], [4, 3]),
         (["gripper"], [9]),
@@ -232,7 +232,7 @@ def test_joints_come_by_name(tmp_path):
     ]
     rows = [
         (JOINTS, BEGIN + i * SECOND, raw_bags.joints(BEGIN + i * SECOND, *it))
-        for i, it in enumerate(sent)
+        for i, it in enumerate(states)
     ]
     steps = open_rows(tmp_path / "a.mcap", rows)[0].steps
     expected = [[1, 2], [3, 4], [3, 4], [3, 4], [5, 6]]
@@ -241,14 +241,14 @@ def test_joints_come_by_name(tmp_path):
     named = FieldConfig("x", JOINTS, "position", order=("b", "gripper"))
     with pytest.raises(SourceError, match=r"field 'x': no message of '/joint_states' has a value"):
         open_rows(tmp_path / "b.mcap", rows, named)
-    by_place = FieldConfig("x", JOINTS, "position", names="none")
+    by_index = FieldConfig("x", JOINTS, "position", names="none")
     with pytest.raises(SourceError, match=r"values of shape \(1,\), expected \(2,\)"):
-        open_rows(tmp_path / "c.mcap", rows, by_place)[0]
+        open_rows(tmp_path / "c.mcap", rows, by_index)[0]
 
 
 def test_steps_have_the_chosen_stamps(tmp_path):
-    """A zero stamp is no stamp; the clock of a simulation differs from the recorder's."""
-    rows = [arm(0, 1), arm(2 * SECOND, 2)]
+    """A zero stamp is missing; the clock of a simulation differs from the recorder's."""
+    rows = [arm_row(0, 1), arm_row(2 * SECOND, 2)]
     rows = [(topic, BEGIN + i, it) for i, (topic, _, it) in enumerate(rows)]
     with pytest.raises(SourceError, match=r'stamps of /joint_states go back .*"log_time"'):
         open_rows(tmp_path / "a.mcap", rows)[0]
@@ -279,7 +279,7 @@ def test_a_clock_that_goes_back_is_an_error_or_begins_an_episode(tmp_path):
 
 
 def test_markers_and_metadata_records_divide_a_recording_into_episodes(tmp_path):
-    rows = [arm(BEGIN + i * SECOND, i) for i in range(10)]
+    rows = [arm_row(BEGIN + i * SECOND, i) for i in range(10)]
     for second, value in ((2, "start"), (5, "stop"), (6, "note"), (8, "start")):
         rows.append((MARKERS, BEGIN + second * SECOND - 1, raw_bags.text(value)))
     rows.append(("/once", BEGIN - SECOND, raw_bags.text("calibrated")))
@@ -308,7 +308,7 @@ def test_markers_and_metadata_records_divide_a_recording_into_episodes(tmp_path)
 
 
 def test_the_next_state_can_be_the_action(tmp_path):
-    rows = [arm(BEGIN + i * SECOND, i) for i in range(3)]
+    rows = [arm_row(BEGIN + i * SECOND, i) for i in range(3)]
     action = FieldConfig("action", policy="next_state", source="observation/joints")
     episodes = open_rows(tmp_path / "a.mcap", rows, POSITIONS, action)
     steps = episodes[0].steps
@@ -333,7 +333,7 @@ def test_raw_images_and_vectors_of_several_values_are_read(tmp_path):
         ),
     )
     rows = [
-        arm(BEGIN, 0),
+        arm_row(BEGIN, 0),
         ("/bgr", BEGIN, raw_bags.image(BEGIN, colour, "bgr8")),
         ("/depth", BEGIN, raw_bags.image(BEGIN, depth, "16UC1")),
         ("/pose", BEGIN, pose),
@@ -356,23 +356,23 @@ def test_raw_images_and_vectors_of_several_values_are_read(tmp_path):
     assert steps["raw"][0] == bytes(raw_bags.store().serialize_cdr(pose, pose.__msgtype__))
 
 
-def test_compressed_depths_come_back_in_their_unit(tmp_path):
-    """In metres where image_transport and REP 118 of ROS are, in millimetres elsewhere."""
+def test_compressed_depths_are_decoded_in_their_unit(tmp_path):
+    """As in REP 118 of ROS: floats are in metres, integers in millimetres."""
     truth = np.array([[0.5, 1, 2], [3, 8, np.inf]], np.float32)
 
-    def inverse(quality, code=None):  # As it is written: each message has numbers of its own.
-        one = np.float32(quality * (quality + 1))
-        zero = 1 - one / np.float32(10)
-        codes = np.where(truth < 10, one / truth + zero, 0).astype(np.uint16)
+    def encode_inverse(quality):  # As image_transport does: each message has its own a and b.
+        a = np.float32(quality * (quality + 1))
+        b = 1 - a / np.float32(10)
+        codes = np.where(truth < 10, a / truth + b, 0).astype(np.uint16)
         with np.errstate(divide="ignore"):
-            read = np.where(codes > 0, one / (codes.astype(np.float32) - zero), np.float32(np.nan))
-        return struct.pack("<iff", 0, one, zero) + encode_png(codes[..., None]), read
+            decoded = np.where(codes > 0, a / (codes.astype(np.float32) - b), np.float32(np.nan))
+        return struct.pack("<iff", 0, a, b) + encode_png(codes[..., None]), decoded
 
-    sent = [inverse(quality) for quality in (100, 50)]
+    messages = [encode_inverse(quality) for quality in (100, 50)]
     codes = np.arange(6, dtype=np.uint16).reshape(2, 3, 1) + 500
     plain = bytes(12) + encode_png(codes)
     rows = []
-    for index, (data, _) in enumerate(sent):
+    for index, (data, _) in enumerate(messages):
         time = BEGIN + index * SECOND
         rows.append(("/tick", time, raw_bags.command([index])))
         for topic, content, name in (
@@ -395,7 +395,7 @@ def test_compressed_depths_come_back_in_their_unit(tmp_path):
         **{"inverse": "m", "plain": "mm", "depth": "m", "heat": None}
     }
     images = episodes.columns(0)["observation"]["images"]
-    for row, (_, expected) in enumerate(sent):
+    for row, (_, expected) in enumerate(messages):
         np.testing.assert_array_equal(images["inverse"][row, ..., 0], expected)
         np.testing.assert_allclose(expected[truth < 10], truth[truth < 10], rtol=0.02)
     np.testing.assert_array_equal(images["plain"][0], codes)
@@ -437,7 +437,7 @@ def test_json_and_protobuf_messages_are_read(tmp_path):
         name="timestamp", number=1, type=11, label=1, type_name=".google.protobuf.Timestamp"
     )
     kind.field.add(name="joints", number=2, type=2, label=3)
-    kind.field.add(name="child", number=3, type=11, label=1, type_name=".Arm")  # In itself.
+    kind.field.add(name="child", number=3, type=11, label=1, type_name=".Arm")  # Nested in itself.
     data = bytes.fromhex("0a04 0805 1007 1208") + struct.pack("<ff", 0.5, 1.5)
     schema = ("protobuf", files.SerializeToString())
     rows = [("/arm", "Arm", schema, "protobuf", BEGIN, data)]
@@ -448,7 +448,7 @@ def test_json_and_protobuf_messages_are_read(tmp_path):
 
 
 def test_video_packets_are_cut_at_the_keyframe_before_the_first_step(tmp_path):
-    """They are cut at the keyframe before the first step; steps say which frames they have."""
+    """The indices of the frames of each step remain right."""
     context = av.CodecContext.create("libx264", "w")
     context.width, context.height, context.pix_fmt = 64, 48, "yuv420p"
     context.time_base, context.gop_size = Fraction(1, 10), 5
@@ -474,14 +474,13 @@ def test_video_packets_are_cut_at_the_keyframe_before_the_first_step(tmp_path):
         np.testing.assert_array_equal(actual, reader.frames(5, 13))
     assert "camera" not in episodes.spec["steps"]
     assert episodes[0].steps["stamps"]["camera"][0] == BEGIN + 7 * SECOND // 10
-    lost = raw_bags.write_json_mcap(tmp_path / "b.mcap", rows[6:])
+    cut_path = raw_bags.write_json_mcap(tmp_path / "b.mcap", rows[6:])
     with pytest.raises(SourceError, match="no keyframe comes before the first step"):
-        rlds.sources.open(lost, bag_config=config)[0]
+        rlds.sources.open(cut_path, bag_config=config)[0]
 
 
 @pytest.mark.slow
-def test_truncated_files_are_read_up_to_the_cut_or_say_what_to_do(tmp_path):
-    """The complete records of a truncated MCAP file are read; other files are errors."""
+def test_truncated_mcap_files_are_read_up_to_the_cut_and_truncated_bags_are_refused(tmp_path):
     rows = raw_bags.sample(150)
     path = tmp_path / "a.mcap"
     for chunking in (True, False):
@@ -497,18 +496,18 @@ def test_truncated_files_are_read_up_to_the_cut_or_say_what_to_do(tmp_path):
         raw_bags.write_ros1(tmp_path / "a.bag", raw_bags.sample(150, ros1=True)): "reindex|index",
         next(raw_bags.write_ros2(tmp_path / "bag", rows).glob("*.db3")): "malformed",
     }
-    for path, words in advice.items():
+    for path, pattern in advice.items():
         path.write_bytes(path.read_bytes()[: int(0.6 * path.stat().st_size)])
-        with pytest.raises(SourceError, match=words):
+        with pytest.raises(SourceError, match=pattern):
             rlds.sources.open(path, bag_config=CONFIG)
 
 
-def test_a_file_that_the_metadata_names_is_missing(tmp_path):
+def test_bags_with_missing_files_are_refused_and_with_missing_messages_incomplete(tmp_path):
     bag = raw_bags.write_ros2(tmp_path / "bag", raw_bags.sample())
     metadata_file = bag / "metadata.yaml"
     text = metadata_file.read_text()
-    more = "  - bag.db3\n    - bag/bag_1.db3.zstd\n".replace("    -", "  -")
-    metadata_file.write_text(text.replace("  - bag.db3\n", more))
+    names = "  - bag.db3\n    - bag/bag_1.db3.zstd\n".replace("    -", "  -")
+    metadata_file.write_text(text.replace("  - bag.db3\n", names))
     with pytest.raises(SourceError, match=r"metadata\.yaml.*missing files: bag_1\.db3"):
         rlds.sources.open(bag, bag_config=CONFIG)[0]
     metadata_file.write_text(text.replace("  message_count: 15", "  message_count: 16"))
@@ -525,7 +524,6 @@ TRICKS = {
 
 @pytest.mark.parametrize("trick", TRICKS)
 def test_manipulated_database_schemas_are_refused(tmp_path, trick):
-    """Whatever the table of the schema says of them."""
     bag = raw_bags.write_ros2(tmp_path / "bag", raw_bags.sample())
     with contextlib.closing(sqlite3.connect(bag / "bag.db3")) as database:
         database.execute("PRAGMA writable_schema = ON")
@@ -537,7 +535,7 @@ def test_manipulated_database_schemas_are_refused(tmp_path, trick):
 
 
 def test_messages_outside_chunks_are_read(tmp_path):
-    """All are read, as by mcap's own reader, whether the file says how many there are or not."""
+    """All are read, as by the mcap package, with and without statistics in the file."""
 
     def write(path, **options):
         with path.open("wb") as file:
@@ -563,18 +561,16 @@ def test_messages_outside_chunks_are_read(tmp_path):
     content = path.read_bytes()
     with path.open("rb") as file:
         chunks = make_reader(file).get_summary().chunk_indexes
-    wrong = content
+    damaged = content
     for chunk in chunks:
-        stated = struct.pack("<QQ", chunk.chunk_start_offset, chunk.chunk_length)
-        head, tail = wrong.split(stated)
+        location = struct.pack("<QQ", chunk.chunk_start_offset, chunk.chunk_length)
+        head, tail = damaged.split(location)
         tail = tail.replace(struct.pack("<Q", chunk.message_index_length), bytes(8), 1)
-        wrong = head + stated[:8] + bytes(8) + tail
-    path.write_bytes(wrong)  # The lengths of chunks in the index are wrong.
+        damaged = head + location[:8] + bytes(8) + tail
+    path.write_bytes(damaged)  # The lengths of chunks in the index are wrong.
     (episode,) = rlds.sources.open(path)
     assert episode.steps["observation"]["joint_states"].tolist() == [*range(20)]
-    offset = (
-        content.index(b'{"position": 9}') - 31
-    )  # Its length, which reaches over the next chunk.
+    offset = content.index(b'{"position": 9}') - 31  # Of the length, which then exceeds the file.
     path.write_bytes(content[: offset + 1] + struct.pack("<Q", 1 << 40) + content[offset + 9 :])
     with pytest.raises(SourceError, match=r"damaged records outside chunks: .*reaches beyond"):
         rlds.sources.open(path)[0]
@@ -594,7 +590,7 @@ def test_damaged_chunks_are_errors_or_left_out(tmp_path):
     assert not episode.complete
     assert 20 < episode.num_steps < 40
     assert episode.steps["timestamp"][-1] == plain_steps(rows)[-1][0]
-    # Episodes that have nothing of it are sound.
+    # Episodes without damaged chunks are read.
     gaps = {**CONFIG, "episodes": {"by": "gap", "seconds": 0.5}}
     later = raw_bags.sample(5, begin=BEGIN + 60 * SECOND)
     path = raw_bags.write_mcap(tmp_path / "b.mcap", rows + later)
@@ -608,16 +604,15 @@ def test_damaged_chunks_are_errors_or_left_out(tmp_path):
     assert episodes[1].steps["timestamp"].tolist() == [step[0] for step in plain_steps(later)]
 
 
-def test_errors_say_which_topics_and_fields_exist(tmp_path):
-    """Errors list the topics."""
+def test_errors_list_the_topics_and_fields(tmp_path):
     path = raw_bags.write_mcap(tmp_path / "a.mcap", raw_bags.sample())
     clock = Clock(JOINTS)
-    for config, words in (
+    for config, pattern in (
         (BagConfig(clock, (FieldConfig("x", "/nowhere", "data"),)), r"/joint_states \(sensor_msg"),
         (BagConfig(Clock("/tick"), (POSITIONS,)), "no messages of '/tick'"),
         (BagConfig(clock, (FieldConfig("x", JOINTS, "positions"),)), "header, name, position"),
     ):
-        with pytest.raises(SourceError, match=words):
+        with pytest.raises(SourceError, match=pattern):
             rlds.sources.open(path, bag_config=config)
     schema = ("ros2msg", b"other_msgs/Thing thing\n")
     rows = [("/x", "my_msgs/msg/Odd", schema, "cdr", BEGIN, bytes(8))]
@@ -625,8 +620,8 @@ def test_errors_say_which_topics_and_fields_exist(tmp_path):
     path = raw_bags.write_plain_mcap(tmp_path / "b.mcap", rows)
     with pytest.raises(SourceError, match=r"pass a bag_config; its topics are /x \(my_msgs"):
         rlds.sources.open(path)
-    for topic, words in {"/x": "the definition of other_msgs", "/y": "'msgpack'"}.items():
-        with pytest.raises(SourceError, match=words):
+    for topic, pattern in {"/x": "the definition of other_msgs", "/y": "'msgpack'"}.items():
+        with pytest.raises(SourceError, match=pattern):
             open_config = BagConfig(Clock(rate=1), (FieldConfig("x", topic, "thing"),))
             rlds.sources.open(path, bag_config=open_config)
     raw = BagConfig(Clock(rate=1), (FieldConfig("x", "/y", "bytes", stamp="log_time"),))
@@ -634,27 +629,27 @@ def test_errors_say_which_topics_and_fields_exist(tmp_path):
 
 
 def test_message_definitions_of_unbounded_cost_are_refused():
-    """Definitions lead to no more work than messages have bytes."""
+    """The bytes of a message bound the work of decoding it."""
     from rlds.formats.bags.definitions import DecoderError, make_decoder
     from rlds.formats.bags.messages import Channel
 
     line = "=" * 80
-    many = f"B[1000000000] x\n{line}\nMSG: p/B\nfloat64 y\n"
-    itself = f"B x\n{line}\nMSG: p/B\nB[] y\n"
-    nothing = f"B[] x\n{line}\nMSG: p/B\n"
-    for text, encoding, words in (
-        (many, "cdr", "more than 100,000 values"),
-        (itself, "cdr", "contains itself"),
-        (nothing, "ros1", "without any bytes"),
+    long_array = f"B[1000000000] x\n{line}\nMSG: p/B\nfloat64 y\n"
+    recursive = f"B x\n{line}\nMSG: p/B\nB[] y\n"
+    empty = f"B[] x\n{line}\nMSG: p/B\n"
+    for text, encoding, pattern in (
+        (long_array, "cdr", "more than 100,000 values"),
+        (recursive, "cdr", "contains itself"),
+        (empty, "ros1", "without any bytes"),
         ("float64 x\n" * 100_000, "cdr", "100,000 lines, expected at most 20,000"),
     ):
         channel = Channel("/x", "p/A", encoding, text.encode(), "ros1msg")
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=pattern):
             make_decoder(channel)(b"\xff" * 64)
     assert issubclass(DecoderError, ValueError)
 
 
-def test_without_a_config_a_usual_one_is_proposed(tmp_path):
+def test_a_config_is_proposed_if_none_is_passed(tmp_path):
     path = raw_bags.write_mcap(tmp_path / "a.mcap", raw_bags.sample(10))
     episodes = rlds.sources.open(path)
     spec = episodes.spec["steps"]
@@ -668,14 +663,14 @@ def test_without_a_config_a_usual_one_is_proposed(tmp_path):
     text = episodes.source.config.to_toml()
     assert BagConfig.from_toml(text) == episodes.source.config
     (tmp_path / "arm.toml").write_text(text)
-    again = McapSource(path, bag_config=str(tmp_path / "arm.toml"))
-    assert list(differences(episodes[0], again.read("train", 0))) == []
-    assert again.about.metadata["mcap"]["config_is"] == "given"
+    source = McapSource(path, bag_config=str(tmp_path / "arm.toml"))
+    assert list(differences(episodes[0], source.read("train", 0))) == []
+    assert source.about.metadata["mcap"]["config_is"] == "given"
 
 
 def test_wrong_configurations_are_refused():
     fields = "clock = {rate = 5}\n[[fields]]\n"
-    for text, words in (
+    for text, pattern in (
         ("clock = {topics = 'x'}", "clock: got 'topics', expected one of topic, rate, stamp"),
         ("clock = {rate = 'x'}", "clock: rate: got 'x'"),
         ("[clock]", "expected either a topic or a rate"),
@@ -683,5 +678,5 @@ def test_wrong_configurations_are_refused():
         (f"{fields}field = 'is_last'\ntopic = 'x'", "field 'is_last'"),
         (f"{fields}field = 'x'\ntopic = 'x'\npolicy = 'last'", "expected hold, nearest"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=pattern):
             BagConfig.from_toml(text)

@@ -1,4 +1,4 @@
-"""CALVIN, against plain loops over its files."""
+"""CALVIN, compared with plain loops over its files."""
 
 import os
 
@@ -14,7 +14,7 @@ CalvinSource = rlds.sources.formats()["calvin"].load()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("action", ["actions", "rel_actions"])
-def test_steps_are_those_of_the_files(tmp_path, action):
+def test_steps_have_the_arrays_of_their_files(tmp_path, action):
     path = raw_calvin.write(tmp_path)
     for split, ranges in raw_calvin.RANGES.items():
         episodes = rlds.sources.open(path, split, action=action)
@@ -25,8 +25,8 @@ def test_steps_are_those_of_the_files(tmp_path, action):
             assert (episode.origin.begin, episode.origin.end) == (first, last + 1)
             assert episode.truncated
             assert not episode.final_observation_known
-            for row, number in enumerate(range(first, last + 1)):
-                with np.load(path / split / f"episode_{number:07d}.npz") as raw:
+            for row, frame in enumerate(range(first, last + 1)):
+                with np.load(path / split / f"episode_{frame:07d}.npz") as raw:
                     for name in raw.files:
                         column = {**episode.steps, **episode.steps["observation"]}.get(name)
                         if name == action:
@@ -41,7 +41,7 @@ def test_steps_are_those_of_the_files(tmp_path, action):
 def test_overlapping_annotations_are_all_kept(tmp_path):
     path = raw_calvin.write(tmp_path)
     episodes = rlds.sources.open(path, "training")
-    written = raw_calvin.annotations(raw_calvin.WINDOWS["training"])
+    annotations = raw_calvin.annotations(raw_calvin.WINDOWS["training"])
     for episode, rows in zip(episodes, ([0, 1], [2])):
         actual = episode.metadata["annotations"]
         first = episode.origin.begin
@@ -51,10 +51,10 @@ def test_overlapping_annotations_are_all_kept(tmp_path):
                 begin - first,
                 end - first + 1,
             )
-            assert actual["text"][position] == written["language"]["ann"][row]
-            assert actual["task"][position] == written["language"]["task"][row]
+            assert actual["text"][position] == annotations["language"]["ann"][row]
+            assert actual["task"][position] == annotations["language"]["task"][row]
             np.testing.assert_array_equal(
-                actual["embedding"][position], written["language"]["emb"][row, 0]
+                actual["embedding"][position], annotations["language"]["emb"][row, 0]
             )
         assert len(actual["text"]) == len(rows)
     assert [e.metadata["scene"] for e in episodes] == ["calvin_scene_A", "calvin_scene_B"]
@@ -68,11 +68,11 @@ def test_overlapping_annotations_are_all_kept(tmp_path):
     metadata = episodes.metadata["calvin"]["training"]
     assert metadata["statistics.yaml"].startswith("robot_obs:")
     assert metadata["scene_info"] == {"calvin_scene_B": [0, 80], "calvin_scene_A": [81, 200]}
-    (alone,) = rlds.sources.open(path / "validation")
-    assert alone.metadata["annotations"]["text"].tolist() == []
+    (episode,) = rlds.sources.open(path / "validation")
+    assert episode.metadata["annotations"]["text"].tolist() == []
 
 
-def test_errors_of_damaged_steps_say_where(tmp_path):
+def test_errors_name_the_file_and_row_of_damaged_steps(tmp_path):
     path = raw_calvin.write(tmp_path, splits=("training",))
     (path / "training" / "episode_0000062.npz").unlink()
     file = path / "training" / "episode_0000103.npz"
@@ -119,7 +119,7 @@ def test_damaged_tables_are_refused(tmp_path, case):
         CalvinSource(path)
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_a_named_pipe_is_refused(tmp_path):
     file = raw_calvin.write(tmp_path, splits=("training",)) / "training" / "statistics.yaml"
     file.unlink()
     os.mkfifo(file)

@@ -1,4 +1,4 @@
-"""Datasets of d3rlpy, against plain loops over their arrays, and back."""
+"""Datasets of d3rlpy, compared with plain loops over their arrays, and exports."""
 
 import pickle
 
@@ -19,27 +19,27 @@ from rlds.sources.source import SourceError
 D3rlpySource = rlds.sources.formats()["d3rlpy"].load()
 
 
-def contents(path):
-    """All arrays of a file."""
+def read_arrays(path):
+    """Returns all arrays of a file."""
     with h5py.File(path) as file:
         return {name: item[()] for name, item in file.items() if name != "rlds"}
 
 
-def assert_same(path, expected):
-    one, two = contents(path), contents(expected)
-    assert one.keys() == two.keys()
-    for name, value in two.items():
-        assert np.asarray(one[name]).dtype == np.asarray(value).dtype, name
-        np.testing.assert_array_equal(one[name], value, err_msg=name)
+def assert_same(path, expected_path):
+    actual, expected = read_arrays(path), read_arrays(expected_path)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.asarray(actual[name]).dtype == np.asarray(value).dtype, name
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("parts", [0, 2])
-def test_episodes_are_those_of_the_arrays(tmp_path, parts):
-    path = raw_d3rlpy.write(tmp_path / "a.h5", num_arrays=parts, discrete=bool(parts))
+@pytest.mark.parametrize("count", [0, 2])
+def test_episodes_have_the_rows_of_the_arrays(tmp_path, count):
+    path = raw_d3rlpy.write(tmp_path / "a.h5", num_arrays=count, discrete=bool(count))
     episodes = rlds.sources.open(path)
     assert (episodes.format, len(episodes)) == ("d3rlpy", 3)
     for index, episode in enumerate(pickle.loads(pickle.dumps(episodes))):
-        raw = raw_d3rlpy.episode(index, num_arrays=parts, discrete=bool(parts))
+        raw = raw_d3rlpy.episode(index, num_arrays=count, discrete=bool(count))
         terminated = bool(raw["terminated"])
         rows = len(raw["actions"])
         transitions = rows if terminated else rows - 1
@@ -54,8 +54,8 @@ def test_episodes_are_those_of_the_arrays(tmp_path, parts):
             assert episode.steps["reward"][row] == raw["rewards"][row, 0]
         observation = episode.steps["observation"]
         pairs = (
-            [(observation[str(part)], raw["observations"][part]) for part in range(parts)]
-            if parts
+            [(observation[str(i)], raw["observations"][i]) for i in range(count)]
+            if count
             else [(observation, raw["observations"])]
         )
         for column, values in pairs:
@@ -63,7 +63,7 @@ def test_episodes_are_those_of_the_arrays(tmp_path, parts):
         assert reading.outline(episodes.source, "train", index) == episode.outline
     last = episodes[1].metadata["last_row"]
     np.testing.assert_array_equal(
-        last["action"], raw_d3rlpy.episode(1, num_arrays=parts, discrete=bool(parts))["actions"][-1]
+        last["action"], raw_d3rlpy.episode(1, num_arrays=count, discrete=bool(count))["actions"][-1]
     )
     rlds.sources.export(path, "d3rlpy", tmp_path / "again.h5")
     assert_same(tmp_path / "again.h5", path)
@@ -81,15 +81,15 @@ def test_files_of_d3rlpy_1_are_read(tmp_path, monkeypatch, discrete):
         assert episode.complete
         assert reading.outline(episodes.source, "train", begin // 4) == episode.outline
         assert episode.steps["observation"][:, 0].tolist() == [*range(begin, begin + 4)]
-        real = episode.outline.num_transitions
+        length = episode.outline.num_transitions
         np.testing.assert_array_equal(
-            episode.steps["reward"][:real], np.float32(range(begin, begin + real)) / 10
+            episode.steps["reward"][:length], np.float32(range(begin, begin + length)) / 10
         )
     exported = rlds.sources.export(path, "d3rlpy", tmp_path / "b.h5")
-    with h5py.File(path) as one, h5py.File(exported.path) as two:
+    with h5py.File(path) as original, h5py.File(exported.path) as copy:
         for name in ("observations", "actions", "rewards"):
-            rows = np.concatenate([two[f"{name}_{index}"][()] for index in range(3)])
-            np.testing.assert_array_equal(rows, one[name][()].reshape(12, -1))
+            rows = np.concatenate([copy[f"{name}_{index}"][()] for index in range(3)])
+            np.testing.assert_array_equal(rows, original[name][()].reshape(12, -1))
     with h5py.File(path, "a") as file:
         file["weights"] = np.zeros(100)
     monkeypatch.setattr(hdf5_values, "_MAX_CONSTANT_BYTES", 500)
@@ -100,15 +100,15 @@ def test_files_of_d3rlpy_1_are_read(tmp_path, monkeypatch, discrete):
 
 
 @pytest.mark.slow
-def test_d3rlpy_reads_the_same_of_its_first_version(tmp_path):
+def test_files_of_d3rlpy_1_are_read_as_d3rlpy_reads_them(tmp_path):
     path = raw_d3rlpy.write_first_version(tmp_path / "a.h5", terminals=(3, 9))
     script = """
 import json, sys
 from d3rlpy.dataset.io import load_v1
 with open(sys.argv[1], "rb") as file:
-    found = load_v1(file)
-lengths = [[e.transition_count, bool(e.terminated)] for e in found]
-print(json.dumps([lengths, [e.observations.tolist() for e in found]]))
+    episodes = load_v1(file)
+lengths = [[e.transition_count, bool(e.terminated)] for e in episodes]
+print(json.dumps([lengths, [e.observations.tolist() for e in episodes]]))
 """
     actual = foreign_readers.run("d3rlpy.dataset", script, path)
     episodes = rlds.sources.open(path)
@@ -118,8 +118,8 @@ print(json.dumps([lengths, [e.observations.tolist() for e in found]]))
     ]
 
 
-def sample(tmp_path):
-    """Episodes of all kinds of ends, whose final observation is known or not."""
+def write_sample(tmp_path):
+    """Writes episodes with all kinds of ends, with and without final observations."""
     files = raw_npz.sample()
     arrays = files["unknown.npz"] = raw_npz.episode(4, terminal=True, seed=5)
     cut = files["cut.npz"] = raw_npz.episode(3, terminal=False, truncated=True, seed=6)
@@ -134,7 +134,7 @@ def sample(tmp_path):
 
 @pytest.mark.slow
 def test_d3rlpy_reads_an_exported_file(tmp_path):
-    raw = sample(tmp_path)
+    raw = write_sample(tmp_path)
     episodes = rlds.sources.open(raw)
     exported = rlds.sources.export(
         raw, "d3rlpy", tmp_path / "a.h5", observation="observation/joints"
@@ -143,10 +143,10 @@ def test_d3rlpy_reads_an_exported_file(tmp_path):
 import json, sys
 from d3rlpy.dataset import io, components
 with open(sys.argv[1], "rb") as file:
-    found = io.load(components.Episode, file)
+    episodes = io.load(components.Episode, file)
 print(json.dumps([
     [e.transition_count, bool(e.terminated), float(e.rewards.sum()), e.observations.tolist()]
-    for e in found
+    for e in episodes
 ]))
 """
     actual = foreign_readers.run("d3rlpy.dataset", script, exported.path)
@@ -154,9 +154,9 @@ print(json.dumps([
         steps = episode.steps
         assert terminated == steps["is_terminal"][-1]
         is_final_known = episode.final_observation_known
-        real = episode.num_steps - is_final_known
-        # Without a terminal state, the last observation that is there is the final one to d3rlpy.
-        assert count == (real if terminated or is_final_known else real - 1)
+        num_transitions = episode.num_steps - is_final_known
+        # Without a terminal step, d3rlpy takes the last observation for the final one.
+        assert count == (num_transitions if terminated or is_final_known else num_transitions - 1)
         joints = steps["observation"]["joints"]
         num_rows = len(joints) - (terminated and is_final_known)
         np.testing.assert_array_equal(np.float32(observations), joints[:num_rows])
@@ -184,7 +184,7 @@ def test_damaged_files_are_refused(tmp_path, name, value, message):
 
 
 @pytest.mark.slow
-def test_a_converted_file_comes_back(tmp_path):
+def test_a_converted_file_is_exported_with_the_same_arrays(tmp_path):
     path = raw_d3rlpy.write(tmp_path / "a.h5", num_arrays=2)
     builder = conversions.check_conversion(
         lambda: D3rlpySource(path), tmp_path, builder=tfds_builders.RldsD3rlpy, path=path

@@ -9,12 +9,12 @@ import rlds.sources
 from rlds.editing import Trim
 from rlds.sources.testing import differences
 
-# Some families have none; see the tests of the source.
+# Some families have no timeouts; see the tests of the source.
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no timeouts")
 
 
-def values_of(path):
-    """All arrays and attributes of a file, without what only this library looks at."""
+def read_values(path):
+    """Returns all arrays and attributes of a file except for those of this library."""
     values = {}
 
     def add(name, item):
@@ -29,7 +29,7 @@ def values_of(path):
 
 
 def assert_same_values(path, expected):
-    actual, expected = values_of(path), values_of(expected)
+    actual, expected = read_values(path), read_values(expected)
     if "next_observations" not in expected:
         actual.pop("next_observations", None)
     assert actual.keys() == expected.keys()
@@ -39,17 +39,17 @@ def assert_same_values(path, expected):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", one_in(3, raw_d4rl.FAMILIES))
-def test_all_values_of_a_family_come_back(tmp_path, name):
+def test_all_values_of_a_family_are_exported(tmp_path, name):
     path = raw_d4rl.write_family(tmp_path, name)
     exported = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path
     assert_same_values(exported, path)
-    for one, two in zip(rlds.sources.open(path), rlds.sources.open(exported), strict=True):
-        assert not [*differences(one, two)]
+    for original, copy in zip(rlds.sources.open(path), rlds.sources.open(exported), strict=True):
+        assert not [*differences(original, copy)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"boundary": "file"}, {"boundary": "length", "length": 5}])
-def test_files_come_back_however_they_are_divided(tmp_path, options):
+def test_exports_do_not_depend_on_the_boundaries_of_episodes(tmp_path, options):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium_replay-v2")
     episodes = rlds.sources.open(path, **options)
     exported = rlds.sources.export(episodes, "d4rl", tmp_path / "made.hdf5").path
@@ -58,7 +58,7 @@ def test_files_come_back_however_they_are_divided(tmp_path, options):
     assert len(rlds.sources.open(exported, format="d4rl", boundary="flags")) == 3
 
 
-def test_unusual_values_come_back(tmp_path):
+def test_unusual_values_are_exported(tmp_path):
     arrays = raw_d4rl.transitions((4, 6), 3, 2)
     arrays["next_observations"][1, 0], arrays["observations"][2, 0] = -0.0, 0.0
     with h5py.File(path := tmp_path / "a.hdf5", "w") as file:
@@ -81,19 +81,19 @@ def test_unusual_values_come_back(tmp_path):
     assert_same_values(exported, path)
 
 
-def test_readers_that_take_row_i_of_every_array_read_exports(tmp_path):
-    """As `get_dataset` of D4RL collects arrays, and `sequence_dataset` divides them."""
+def test_all_exported_arrays_have_the_same_number_of_rows(tmp_path):
+    """As `get_dataset` and `sequence_dataset` of D4RL require."""
     arrays = {
         **raw_d4rl.transitions((4, 5), 3, 2),
         "terminals": raw_d4rl.flags(9, 3),
         "timeouts": raw_d4rl.flags(9, 8),
     }
     plain = raw_d4rl.write(tmp_path / "hopper.hdf5", arrays)
-    (other := tmp_path / "npz").mkdir()
-    for number in range(3):  # Its rest is in more than one block.
+    (folder := tmp_path / "npz").mkdir()
+    for index in range(3):  # Its other fields fill more than one block.
         steps = {"observation": np.eye(4)[:3], "action": np.ones((2, 1)), "notes": np.eye(100)}
-        np.savez(other / f"{number}.npz", **steps, first=np.full(20_000, number))
-    for path, length in ((plain, 9), (other, 6)):
+        np.savez(folder / f"{index}.npz", **steps, first=np.full(20_000, index))
+    for path, length in ((plain, 9), (folder, 6)):
         exported = rlds.sources.export(path, "d4rl", tmp_path / f"{path.name}.made.hdf5").path
         actual = {}
         with h5py.File(exported) as file:
@@ -105,13 +105,13 @@ def test_readers_that_take_row_i_of_every_array_read_exports(tmp_path):
         rows = [{name: values[row] for name, values in actual.items()} for row in range(length)]
         assert {len(values) for values in actual.values()} == {length}
         assert all(np.shape(row["rewards"]) == () for row in rows)
-        for one, two in zip(rlds.sources.open(path), rlds.sources.open(exported), strict=True):
-            assert not [*differences(one, two)]
+        for old, new in zip(rlds.sources.open(path), rlds.sources.open(exported), strict=True):
+            assert not [*differences(old, new)]
 
 
 @pytest.mark.slow
 def test_exported_episodes_are_read_by_the_qlearning_dataset_of_d4rl(tmp_path):
-    """As `qlearning_dataset` of D4RL does it: transitions but for the last ones before a cut."""
+    """The rows are divided as by `qlearning_dataset` of D4RL."""
     path = write_pybullet(tmp_path / "a.hdf5", [3, 5], cut=True)
     episodes = [*rlds.sources.open(path)]
     exported = rlds.sources.export(path, "d4rl", tmp_path / "made.hdf5").path

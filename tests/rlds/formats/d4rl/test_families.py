@@ -20,13 +20,13 @@ def test_reference_scores_are_ordered_and_come_in_pairs():
 
 
 @pytest.mark.parametrize("family", sorted({dataset.family for dataset in DATASETS.values()}))
-def test_families_are_told_by_words_of_the_name_too(family):
-    """Names that nobody published: they end in a version that there is not."""
+def test_families_of_unpublished_files_follow_from_words_of_their_names(family):
+    """The names end in a version that was never published."""
     for dataset in DATASETS.values():
         if dataset.family == family and not dataset.name.startswith("bullet-maze2d"):
             assert family_of(f"{dataset.name}9.hdf5") == family
 
 
-def test_infos_that_are_an_index_decide():
+def test_infos_that_are_an_index_set_the_boundaries():
     rules = default_boundary("maze2d", "maze2d.hdf5", has_timeouts=True, infos_is_index=True)
     assert rules == ("infos_index", "flags")

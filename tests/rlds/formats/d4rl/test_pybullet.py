@@ -11,7 +11,7 @@ from rlds.sources import SourceError, reading
 D4rlPybulletSource = rlds.sources.formats()["d4rl_pybullet"].load()
 
 
-def episodes(source):
+def read_episodes(source):
     return [source.read("train", index) for index in range(source.num_episodes("train"))]
 
 
@@ -23,12 +23,12 @@ def read_arrays(path):
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.booleans())
-def test_rewards_belong_to_the_actions_that_brought_them(tmp_path_factory, lengths, cut):
+def test_rewards_belong_to_the_actions_that_led_to_them(tmp_path_factory, lengths, cut):
     if cut and lengths == [0]:
         return  # No rows.
     path = write_pybullet(tmp_path_factory.mktemp("pybullet") / "a.hdf5", lengths, cut=cut)
     arrays, row = read_arrays(path), 0
-    for episode in episodes(D4rlPybulletSource(path)):
+    for episode in read_episodes(D4rlPybulletSource(path)):
         steps = episode.steps
         assert episode.origin.begin == row
         for step in range(episode.num_steps):
@@ -45,7 +45,7 @@ def test_rewards_belong_to_the_actions_that_brought_them(tmp_path_factory, lengt
 
 def test_episodes_end_by_terminals_time_limits_or_the_end_of_the_file(tmp_path):
     path = write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 6], cut=True)
-    terminal, ambiguous, shorter, cut = episodes(D4rlPybulletSource(path, time_limit=10))
+    terminal, ambiguous, shorter, cut = read_episodes(D4rlPybulletSource(path, time_limit=10))
     for episode in (terminal, shorter):
         assert episode.steps["is_terminal"][-1]
         assert (episode.truncated, episode.complete) == (False, True)
@@ -59,9 +59,9 @@ def test_episodes_end_by_terminals_time_limits_or_the_end_of_the_file(tmp_path):
     assert all(episode.final_observation_known for episode in (terminal, ambiguous, shorter, cut))
 
 
-def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
+def test_fields_without_damage_can_be_read(tmp_path):
     path = write_pybullet(tmp_path / "a.hdf5", [4, 3], cut=True)
-    intact = episodes(D4rlPybulletSource(path))
+    intact = read_episodes(D4rlPybulletSource(path))
     with h5py.File(path, "a") as file:
         rows = file.pop("observations")[:]
         file.create_dataset("observations", data=rows, chunks=rows.shape, fletcher32=True)
@@ -103,7 +103,7 @@ def test_malformed_files_are_refused(tmp_path, changes, message):
         D4rlPybulletSource(path)
 
 
-def test_rewards_that_may_follow_the_action_of_their_row(tmp_path):
+def test_a_warning_names_the_format_whose_rewards_are_in_the_row_of_their_action(tmp_path):
     path = write_pybullet(tmp_path / "a.hdf5", [2])
     with h5py.File(path, "a") as file:
         file["rewards"][:, 0] = [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Real roll-outs in the layouts of D4RL: the steps of the dataset are what the environment said.
+"""Roll-outs of Gymnasium in the layouts of D4RL, compared with the steps of the environment.
 
 The environments of MuJoCo are those of Gymnasium; Adroit, AntMaze, Kitchen and Maze2d are in other
 packages.
@@ -33,8 +33,8 @@ def hopper():
     return episodes
 
 
-def rows_of(episodes, *, dtype, state_dtype):
-    """The rows of a file, with the state that each action was taken in."""
+def make_rows(episodes, *, dtype, state_dtype):
+    """Returns the rows of a file, with the state of the simulator before each action."""
 
     def column(values, dtype):
         return np.concatenate([np.array(list(values(episode)), dtype) for episode in episodes])
@@ -67,86 +67,86 @@ def check_flags(episode, terminated):
 
 @pytest.mark.slow
 def test_version_2_has_final_observations(tmp_path, hopper):
-    """Observations in float32 with the next ones; the state of the simulator as it is."""
-    rows = rows_of(hopper, dtype="f4", state_dtype="f8")
+    """Observations are float32; the state of the simulator is float64."""
+    rows = make_rows(hopper, dtype="f4", state_dtype="f8")
     path = raw_d4rl.write(tmp_path / "hopper_medium-v2.hdf5", rows)
     built = convert(D4rlSource(path), name="hopper", data_dir=tmp_path, shuffle=False)
     dataset = load(built)
     assert rlds.validation.validate(dataset).is_valid
-    for episode, played in zip(dataset.as_numpy_iterator(), hopper, strict=True):
-        steps, length = episode["steps"], len(played)
+    for episode, rollout in zip(dataset.as_numpy_iterator(), hopper, strict=True):
+        steps, length = episode["steps"], len(rollout)
         assert episode["final_observation_known"]
-        check_flags(episode, played.terminated)
+        check_flags(episode, rollout.terminated)
         np.testing.assert_array_equal(
-            steps["observation"], np.array(played.observations, np.float32), strict=True
+            steps["observation"], np.array(rollout.observations, np.float32), strict=True
         )
         np.testing.assert_array_equal(
-            steps["action"][:length], np.array(played.actions, np.float32), strict=True
+            steps["action"][:length], np.array(rollout.actions, np.float32), strict=True
         )
         np.testing.assert_array_equal(
-            steps["reward"][:length], np.array(played.rewards, np.float32), strict=True
+            steps["reward"][:length], np.array(rollout.rewards, np.float32), strict=True
         )
         assert steps["discount"][:length].tolist() == [1.0] * (length - 1) + [
-            1.0 - played.terminated
+            1.0 - rollout.terminated
         ]
         for name in ("qpos", "qvel"):
-            states = np.array([state[name] for state in played.states[:-1]])
+            states = np.array([state[name] for state in rollout.states[:-1]])
             np.testing.assert_array_equal(steps["infos"][name][:length], states, strict=True)
     assert built.info.metadata["d4rl"]["rows_with_other_next_observation"] == 0
     rlds.sources.export(built.data_path, "d4rl", tmp_path / "again.hdf5")
-    with h5py.File(tmp_path / "again.hdf5") as again, h5py.File(path) as original:
+    with h5py.File(tmp_path / "again.hdf5") as copy, h5py.File(path) as original:
         for name in rows:
-            np.testing.assert_array_equal(again[name][()], original[name][()], strict=True)
+            np.testing.assert_array_equal(copy[name][()], original[name][()], strict=True)
 
 
 @pytest.mark.slow
 def test_version_1_replay_has_no_final_observations(tmp_path, hopper):
-    """All in float64, as the simulator has it, rewards in a column; no next observations."""
-    arrays = raw_d4rl.without(rows_of(hopper, dtype="f8", state_dtype="f8"), "next_observations")
+    """All values are float64, rewards are a column, and next observations are missing."""
+    arrays = raw_d4rl.without(make_rows(hopper, dtype="f8", state_dtype="f8"), "next_observations")
     arrays["rewards"] = arrays["rewards"][:, np.newaxis]
     path = raw_d4rl.write(tmp_path / "hopper_medium_replay-v1.hdf5", arrays)
     built = convert(D4rlSource(path), name="hopper", data_dir=tmp_path, shuffle=False)
-    for episode, played in zip(load(built).as_numpy_iterator(), hopper, strict=True):
+    for episode, rollout in zip(load(built).as_numpy_iterator(), hopper, strict=True):
         steps = episode["steps"]
         assert not episode["final_observation_known"]
-        check_flags(episode, played.terminated)
+        check_flags(episode, rollout.terminated)
         np.testing.assert_array_equal(
-            steps["observation"], np.array(played.observations[:-1]), strict=True
+            steps["observation"], np.array(rollout.observations[:-1]), strict=True
         )
         np.testing.assert_array_equal(
-            steps["action"], np.array(played.actions, np.float64), strict=True
+            steps["action"], np.array(rollout.actions, np.float64), strict=True
         )
-        assert steps["reward"].tolist() == [float(reward) for reward in played.rewards]
+        assert steps["reward"].tolist() == [float(reward) for reward in rollout.rewards]
 
 
 @pytest.mark.slow
 def test_pybullet_rewards_are_moved_to_their_actions(tmp_path, hopper):
-    """Rewards and terminals one row later than the actions, and a row more for each episode."""
+    """Rewards and terminals are a row later than actions; episodes have an additional row."""
     rows = {"observations": [], "actions": [], "rewards": [], "terminals": []}
-    for played in hopper:
-        rows["observations"] += played.observations
-        rows["actions"] += [*played.actions, np.zeros(3)]
-        rows["rewards"] += [0.0, *played.rewards]
-        rows["terminals"] += [0.0] * len(played) + [1.0]
+    for rollout in hopper:
+        rows["observations"] += rollout.observations
+        rows["actions"] += [*rollout.actions, np.zeros(3)]
+        rows["rewards"] += [0.0, *rollout.rewards]
+        rows["terminals"] += [0.0] * len(rollout) + [1.0]
     arrays = {name: np.array(values, np.float32) for name, values in rows.items()}
     for name in ("rewards", "terminals"):
         arrays[name] = arrays[name][:, np.newaxis]
     path = raw_d4rl.write(tmp_path / "hopper-bullet-mixed-v0.hdf5", arrays, compression=None)
     source = D4rlPybulletSource(path, time_limit=TIME_LIMIT)
     built = convert(source, name="hopper", data_dir=tmp_path, shuffle=False)
-    for episode, played in zip(load(built).as_numpy_iterator(), hopper, strict=True):
-        steps, length = episode["steps"], len(played)
+    for episode, rollout in zip(load(built).as_numpy_iterator(), hopper, strict=True):
+        steps, length = episode["steps"], len(rollout)
         assert episode["final_observation_known"]
         # The file does not tell a fall in the last step from the time limit.
         is_ambiguous = length == TIME_LIMIT
         assert episode["terminal_is_ambiguous"] == is_ambiguous
         check_flags(episode, not is_ambiguous)
         np.testing.assert_array_equal(
-            steps["observation"], np.array(played.observations, np.float32), strict=True
+            steps["observation"], np.array(rollout.observations, np.float32), strict=True
         )
         np.testing.assert_array_equal(
-            steps["action"][:length], np.array(played.actions, np.float32), strict=True
+            steps["action"][:length], np.array(rollout.actions, np.float32), strict=True
         )
         np.testing.assert_array_equal(
-            steps["reward"][:length], np.array(played.rewards, np.float32), strict=True
+            steps["reward"][:length], np.array(rollout.rewards, np.float32), strict=True
         )

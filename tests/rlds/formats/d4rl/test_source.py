@@ -21,13 +21,13 @@ from tfds_builders.published import D4rlConfig, RldsD4rl
 
 D4rlSource = rlds.sources.formats()["d4rl"].load()
 
-# Some families have none; the warning has a test of its own.
+# Some families have no timeouts; the warning has a test of its own.
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no timeouts")
 
 UMAZE = "Ant_maze_u-maze_noisy_multistart_False_multigoal_False_sparse"
 
-# Of every file: the rows of its episodes, and how each ended: t(erminal state), c(ut by a time
-# limit or a reset), or i(ncomplete).
+# The bounds and endings of the episodes of each file: t(erminal state), c(ut by a time limit or a
+# reset), or i(ncomplete).
 EPISODES = {
     "hopper_medium": ([0, 4, 9, 12], "tci"),
     "halfcheetah_medium_replay-v1": ([0, 4, 9, 12], "tci"),
@@ -48,12 +48,12 @@ EPISODES = {
 }
 
 
-def episodes(source):
+def read_episodes(source):
     return [source.read("train", index) for index in range(source.num_episodes("train"))]
 
 
 def read_arrays(path):
-    """All of a file, by path."""
+    """Returns all arrays of a file by path."""
     arrays = {}
     with h5py.File(path) as file:
         file.visititems(
@@ -64,13 +64,13 @@ def read_arrays(path):
 
 def column_of(steps, name):
     names = {"observations": "observation", "actions": "action", "rewards": "reward"}
-    for part in names.get(name, name).split("/"):
-        steps = steps[part]
+    for key in names.get(name, name).split("/"):
+        steps = steps[key]
     return steps
 
 
-def small_file(path, length=10, **changes):
-    """A file with two episodes; `None` removes an array."""
+def write_small(path, length=10, **changes):
+    """Writes a file with two episodes; `None` removes an array."""
     arrays = {
         **raw_d4rl.transitions((4, length - 4), 3, 2),
         "terminals": raw_d4rl.flags(length, 3),
@@ -91,7 +91,7 @@ def test_all_families_are_tested():
 @pytest.mark.parametrize("name", EPISODES)
 def test_episodes_of_every_family_have_their_bounds_and_endings(tmp_path, name):
     bounds, ends = EPISODES[name]
-    actual = episodes(D4rlSource(raw_d4rl.write_family(tmp_path, name)))
+    actual = read_episodes(D4rlSource(raw_d4rl.write_family(tmp_path, name)))
     assert [e.origin.begin for e in actual] == bounds[:-1]
     assert [e.origin.end for e in actual] == bounds[1:]
     assert [e.complete for e in actual] == [end != "i" for end in ends]
@@ -101,11 +101,11 @@ def test_episodes_of_every_family_have_their_bounds_and_endings(tmp_path, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EPISODES)
-def test_steps_are_the_rows(tmp_path, name):
+def test_steps_have_the_values_of_the_rows(tmp_path, name):
     path = raw_d4rl.write_family(tmp_path, name)
     arrays = read_arrays(path)
     rows = len(arrays["observations"])
-    for episode in episodes(D4rlSource(path)):
+    for episode in read_episodes(D4rlSource(path)):
         begin, end = episode.origin.begin, episode.origin.end
         is_known = "next_observations" in arrays
         assert episode.final_observation_known == is_known
@@ -133,26 +133,26 @@ def test_steps_are_the_rows(tmp_path, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EPISODES)
-def test_families_keep_the_contract(tmp_path, name):
+def test_sources_of_every_family_pass_the_common_checks(tmp_path, name):
     path = raw_d4rl.write_family(tmp_path, name)
     assert rlds.sources.format_of(path) == "d4rl"  # And not d4rl_pybullet.
     check_source(D4rlSource(path))
 
 
 def test_a_file_without_timeouts_warns_of_time_limits(tmp_path):
-    """Its terminals may be time limits; some episodes may go on over one."""
+    """Its terminals may be time limits."""
     ends = {"terminals": raw_d4rl.flags(10, 3, 9), "timeouts": None}
-    path = small_file(tmp_path / "a.hdf5", **ends)
+    path = write_small(tmp_path / "a.hdf5", **ends)
     with pytest.warns(UserWarning, match=r"a\.hdf5: there are no timeouts.*time_limit="):
-        assumed = rlds.sources.open(path)
+        unlimited = rlds.sources.open(path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for episodes, truncated in (
-            (assumed, [False, False]),
+            (unlimited, [False, False]),
             (rlds.sources.open(path, time_limit=6), [False, True]),
             (rlds.sources.open(path, time_limit=0), [False, False]),
             (rlds.sources.open(path, boundary="flags"), [False, False]),
-            (rlds.sources.open(small_file(tmp_path / "b.hdf5")), [False, True]),
+            (rlds.sources.open(write_small(tmp_path / "b.hdf5")), [False, True]),
         ):
             assert [e.truncated for e in episodes] == truncated
             for episode in episodes:
@@ -162,35 +162,35 @@ def test_a_file_without_timeouts_warns_of_time_limits(tmp_path):
 
 
 @pytest.mark.slow
-def test_large_files_are_read_as_they_are(tmp_path):
+def test_large_files_are_read_completely(tmp_path):
     path = raw_d4rl.write_mujoco_like(
         tmp_path / "large.hdf5", rows=20_500, next_observations=True, infos=True
     )
     arrays, source = read_arrays(path), D4rlSource(path)
     actual = [
         e
-        for part in reading.parts(source, "train")
-        for e in reading.episodes(source, "train", part)
+        for piece in reading.parts(source, "train")
+        for e in reading.episodes(source, "train", piece)
     ]
     assert [episode.num_steps for episode in actual] == [1001] * 20 + [501]
     assert [episode.truncated for episode in actual] == [False, True] * 10 + [True]
     for key in ("observations", "actions", "rewards", "infos/qpos"):
-        read = np.concatenate([column_of(episode.steps, key)[:-1] for episode in actual])
-        np.testing.assert_array_equal(read, arrays[key], strict=True)
+        rows = np.concatenate([column_of(episode.steps, key)[:-1] for episode in actual])
+        np.testing.assert_array_equal(rows, arrays[key], strict=True)
 
 
 @pytest.mark.slow
-def test_nothing_is_decompressed_twice(tmp_path, monkeypatch):
+def test_arrays_are_decompressed_once(tmp_path, monkeypatch):
     path = raw_d4rl.write_mujoco_like(tmp_path / "large.hdf5", rows=150_000, episode_length=70)
     source = D4rlSource(path)
-    read, get = [], h5py.Dataset.__getitem__
+    names, get = [], h5py.Dataset.__getitem__
     monkeypatch.setattr(
-        h5py.Dataset, "__getitem__", lambda self, rows: read.append(self.name) or get(self, rows)
+        h5py.Dataset, "__getitem__", lambda self, rows: names.append(self.name) or get(self, rows)
     )
-    assert len(episodes(source)) == 2143
+    assert len(read_episodes(source)) == 2143
     # 4 MB at a time: 10.2 MB of observations, 3.6 MB of actions, 0.6 MB of rewards.
-    assert 3 <= read.count("/observations") <= 4
-    assert read.count("/actions") == read.count("/rewards") == 1
+    assert 3 <= names.count("/observations") <= 4
+    assert names.count("/actions") == names.count("/rewards") == 1
 
 
 @pytest.mark.slow
@@ -201,13 +201,13 @@ def test_rollouts_of_hopper_keep_their_observations(tmp_path):
     )
     source = D4rlSource(path)
     assert "next_observation" not in source.fields.steps
-    actual = episodes(source)
+    actual = read_episodes(source)
     assert {episode.truncated for episode in actual} == {True, False}
     for episode in actual:
-        # What Hopper observes: its joints, but for the position. It is over when it falls.
-        observed, joints = episode.steps["observation"], episode.steps["infos"]["qpos"]
-        np.testing.assert_array_equal(observed[:-1, :5], joints[:-1, 1:].astype(np.float32))
-        height, angle = observed[:, 0], observed[:, 1]
+        # Hopper observes its joints except for the position. An episode ends if it falls.
+        observation, joints = episode.steps["observation"], episode.steps["infos"]["qpos"]
+        np.testing.assert_array_equal(observation[:-1, :5], joints[:-1, 1:].astype(np.float32))
+        height, angle = observation[:, 0], observation[:, 1]
         healthy = (height > 0.7) & (np.abs(angle) < 0.2)
         assert healthy[:-1].all()
         assert healthy[-1] == (not episode.steps["is_terminal"][-1])
@@ -216,8 +216,8 @@ def test_rollouts_of_hopper_keep_their_observations(tmp_path):
 # --- Boundaries ----------------------------------------------------------------------------------
 
 
-def bounds(source):
-    return [(episode.origin.begin, episode.origin.end) for episode in episodes(source)]
+def read_bounds(source):
+    return [(episode.origin.begin, episode.origin.end) for episode in read_episodes(source)]
 
 
 @pytest.mark.slow
@@ -234,26 +234,26 @@ def bounds(source):
     ids=str,
 )
 def test_rules_divide_the_rows_into_episodes(tmp_path, boundary, options, expected):
-    path = small_file(tmp_path / "a.hdf5")
-    assert bounds(D4rlSource(path, boundary, **options)) == expected
+    path = write_small(tmp_path / "a.hdf5")
+    assert read_bounds(D4rlSource(path, boundary, **options)) == expected
 
 
-def test_windows_are_not_complete_unless_they_end_like_episodes(tmp_path):
-    source = D4rlSource(small_file(tmp_path / "a.hdf5"), ["flags", "length"], length=4)
-    assert [episode.complete for episode in episodes(source)] == [True, False, True]
+def test_windows_are_complete_if_they_end_like_episodes(tmp_path):
+    source = D4rlSource(write_small(tmp_path / "a.hdf5"), ["flags", "length"], length=4)
+    assert [episode.complete for episode in read_episodes(source)] == [True, False, True]
 
 
 def test_jumps_of_the_observation_divide_the_rows_into_episodes(tmp_path):
-    path = small_file(tmp_path / "a.hdf5", next_observations=None)
+    path = write_small(tmp_path / "a.hdf5", next_observations=None)
     with pytest.raises(ValueError, match=r"a.hdf5 has no next_observations; pass a distance as ju"):
         D4rlSource(path, "observation_jump")
-    assert bounds(D4rlSource(path, "observation_jump", jump=1.0)) == [(0, 4), (4, 10)]
-    assert bounds(D4rlSource(path, "observation_jump", jump=1000.0)) == [(0, 10)]
+    assert read_bounds(D4rlSource(path, "observation_jump", jump=1.0)) == [(0, 4), (4, 10)]
+    assert read_bounds(D4rlSource(path, "observation_jump", jump=1000.0)) == [(0, 10)]
 
 
 def test_boundary_rules_follow_from_the_file_name_and_the_arrays(tmp_path):
     def rules(name, **changes):
-        return D4rlSource(small_file(tmp_path / f"{name}.hdf5", **changes)).boundary.rules
+        return D4rlSource(write_small(tmp_path / f"{name}.hdf5", **changes)).boundary.rules
 
     assert rules("data") == ("flags",)
     assert rules("my-antmaze") == ("timeouts", "observation_jump")
@@ -284,7 +284,7 @@ def test_flags_divide_rows(tmp_path_factory, rows):
             ended = bool(terminals[row] or timeouts[row])
             expected.append((begin, row + 1, not terminals[row], ended))
             begin = row + 1
-    actual = episodes(D4rlSource(path))
+    actual = read_episodes(D4rlSource(path))
     assert [(e.origin.begin, e.origin.end, e.truncated, e.complete) for e in actual] == expected
 
 
@@ -303,7 +303,7 @@ def test_flags_divide_rows(tmp_path_factory, rows):
     ids=str,
 )
 def test_wrong_options_are_refused(tmp_path, options, message):
-    path = small_file(tmp_path / "a.hdf5", timeouts=None)
+    path = write_small(tmp_path / "a.hdf5", timeouts=None)
     with pytest.raises(ValueError, match=message):
         D4rlSource(path, **options)
 
@@ -311,7 +311,7 @@ def test_wrong_options_are_refused(tmp_path, options, message):
 # --- Next observations ---------------------------------------------------------------------------
 
 
-def test_next_observations_that_say_nothing_new_are_not_stored(tmp_path):
+def test_redundant_next_observations_are_not_stored(tmp_path):
     source = D4rlSource(raw_d4rl.write_family(tmp_path, "hopper_medium-v2"))
     assert "next_observation" not in source.fields.steps
     assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] == 0
@@ -322,12 +322,12 @@ def test_next_observations_are_stored_if_a_single_one_differs(tmp_path):
     source, arrays = D4rlSource(path), read_arrays(path)
     assert source.fields.steps["next_observation"].shape == (11,)
     assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] == 1
-    first, second, _ = episodes(source)
+    first, second, _ = read_episodes(source)
     for episode, rows in ((first, slice(0, 4)), (second, slice(4, 9))):
         stored = episode.steps["next_observation"]
         np.testing.assert_array_equal(stored[:-1], arrays["next_observations"][rows])
         assert not stored[-1].any()
-    assert bounds(D4rlSource(path, ["flags", "observation_jump"])) == [
+    assert read_bounds(D4rlSource(path, ["flags", "observation_jump"])) == [
         (0, 4),
         (4, 7),
         (7, 9),
@@ -340,14 +340,14 @@ def test_next_observations_are_compared_bit_by_bit(tmp_path):
     arrays["observations"][1], arrays["next_observations"][0] = np.nan, np.nan
     for row in (1, 2):
         arrays["observations"][row + 1, 0], arrays["next_observations"][row, 0] = 0.0, -0.0
-    source = D4rlSource(small_file(tmp_path / "a.hdf5", **arrays))
+    source = D4rlSource(write_small(tmp_path / "a.hdf5", **arrays))
     assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] == 2
 
 
 # --- Features and metadata -----------------------------------------------------------------------
 
 
-def test_features_are_those_of_the_file(tmp_path):
+def test_features_have_the_types_and_shapes_of_the_file(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "halfcheetah_medium_replay-v1")
     features = D4rlSource(path).fields.steps
     assert features["observation"].dtype == np.float64
@@ -357,7 +357,7 @@ def test_features_are_those_of_the_file(tmp_path):
     assert "next_observation" not in features
 
 
-def test_metadata_tells_what_the_dataset_is(tmp_path):
+def test_metadata_describes_the_dataset(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
     assert D4rlSource(path).about.metadata["d4rl"] == {
         "file": "hopper_medium-v2.hdf5",
@@ -374,8 +374,8 @@ def test_metadata_tells_what_the_dataset_is(tmp_path):
     }
 
 
-def test_the_dataset_can_be_named(tmp_path):
-    path = small_file(tmp_path / "x1f3.hdf5")
+def test_the_dataset_option_sets_metadata_and_keys(tmp_path):
+    path = write_small(tmp_path / "x1f3.hdf5")
     assert "dataset" not in D4rlSource(path).about.metadata["d4rl"]
     source = D4rlSource(path, dataset="ant-medium-v2")
     assert source.about.metadata["d4rl"]["reference_max_score"] == 3879.7
@@ -390,7 +390,7 @@ RAGGED = (10, h5py.vlen_dtype(np.float32))
 
 
 @pytest.mark.parametrize(
-    ("changes", "where"),
+    ("changes", "message"),
     [
         ({"actions": None}, "field 'actions': missing"),
         ({"terminals": None}, "field 'terminals': missing"),
@@ -412,13 +412,13 @@ RAGGED = (10, h5py.vlen_dtype(np.float32))
     ],
     ids=str,
 )
-def test_malformed_arrays_are_refused(tmp_path, changes, where):
+def test_malformed_arrays_are_refused(tmp_path, changes, message):
     ragged = [name for name, value in changes.items() if value is RAGGED]
-    path = small_file(tmp_path / "a.hdf5", **{**changes, **dict.fromkeys(ragged)})
+    path = write_small(tmp_path / "a.hdf5", **{**changes, **dict.fromkeys(ragged)})
     with h5py.File(path, "a") as file:
         for name in ragged:
             file.create_dataset(name, RAGGED[:1], RAGGED[1])
-    with pytest.raises(SourceError, match=f"a.hdf5, {where}"):
+    with pytest.raises(SourceError, match=f"a.hdf5, {message}"):
         D4rlSource(path)
 
 
@@ -430,7 +430,7 @@ def test_a_file_without_rows_is_refused(tmp_path):
 
 
 def test_truncated_and_missing_files_are_refused(tmp_path):
-    path = small_file(tmp_path / "a.hdf5")
+    path = write_small(tmp_path / "a.hdf5")
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(SourceError, match=r"a.hdf5: not a complete HDF5 file: .*truncated"):
         D4rlSource(path)
@@ -450,7 +450,7 @@ def damage_chunk(path, name, index):
     path.write_bytes(content)
 
 
-def file_with_small_chunks(path, *, next_observations=False):
+def write_small_chunks(path, *, next_observations=False):
     arrays = raw_d4rl.transitions((8, 8, 8), 3, 2)
     if not next_observations:
         del arrays["next_observations"]
@@ -463,8 +463,8 @@ def file_with_small_chunks(path, *, next_observations=False):
 
 
 def test_damage_is_confined_to_its_episodes(tmp_path):
-    path = file_with_small_chunks(tmp_path / "a.hdf5")
-    expected = episodes(D4rlSource(path))
+    path = write_small_chunks(tmp_path / "a.hdf5")
+    expected = read_episodes(D4rlSource(path))
     damage_chunk(path, "actions", 1)
     first, second, third = reading.episodes(D4rlSource(path), "train", "0-3")
     assert isinstance(second, DamagedEpisode)
@@ -478,8 +478,8 @@ def test_damage_is_confined_to_its_episodes(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["observations", "next_observations"])
-def test_damage_to_what_is_compared_is_confined_to_its_episodes(tmp_path, name):
-    path = file_with_small_chunks(tmp_path / "a.hdf5", next_observations=True)
+def test_damage_to_compared_observations_is_confined_to_its_episodes(tmp_path, name):
+    path = write_small_chunks(tmp_path / "a.hdf5", next_observations=True)
     arrays = read_arrays(path)
     damage_chunk(path, name, 1)
     source = D4rlSource(path)
@@ -494,29 +494,29 @@ def test_damage_to_what_is_compared_is_confined_to_its_episodes(tmp_path, name):
     assert builder.info.splits["train"].num_examples == 2
 
 
-def test_other_fields_than_a_damaged_one_can_be_read(tmp_path):
-    path = file_with_small_chunks(tmp_path / "a.hdf5", next_observations=True)
-    intact = episodes(D4rlSource(path))[1].steps
+def test_fields_without_damage_can_be_read(tmp_path):
+    path = write_small_chunks(tmp_path / "a.hdf5", next_observations=True)
+    intact = read_episodes(D4rlSource(path))[1].steps
     for name, field in (("actions", "action"), ("observations", "observation")):
         damage_chunk(path, name, 1)
-        opened = Episodes(D4rlSource(path))
-        columns = opened.columns(1, ["reward", "is_terminal", "discount"])
-        for other, column in columns.items():
-            np.testing.assert_array_equal(column, intact[other], strict=True)
+        episodes = Episodes(D4rlSource(path))
+        columns = episodes.columns(1, ["reward", "is_terminal", "discount"])
+        for key, column in columns.items():
+            np.testing.assert_array_equal(column, intact[key], strict=True)
         with pytest.raises(SourceError, match=f"row 8, field '{name}': the rows 8 to 16"):
-            opened.columns(1, [field])
+            episodes.columns(1, [field])
 
 
 def test_damage_to_flags_names_the_rows(tmp_path):
-    path = file_with_small_chunks(tmp_path / "a.hdf5")
+    path = write_small_chunks(tmp_path / "a.hdf5")
     damage_chunk(path, "terminals", 2)
     with pytest.raises(SourceError, match="row 16, field 'terminals': the rows 16 to 24 cannot"):
         D4rlSource(path)
 
 
 @pytest.mark.slow
-def test_damaged_episodes_can_be_left_out(tmp_path):
-    path = file_with_small_chunks(tmp_path / "a.hdf5")
+def test_a_conversion_skips_damaged_episodes_on_request(tmp_path):
+    path = write_small_chunks(tmp_path / "a.hdf5")
     damage_chunk(path, "actions", 1)
     with pytest.raises(SourceError, match="field 'actions': the rows 8 to 16 cannot be read: OS"):
         convert(D4rlSource(path), name="a", data_dir=tmp_path)
@@ -530,7 +530,7 @@ def test_damaged_episodes_can_be_left_out(tmp_path):
 def test_numbers_that_are_not_finite_are_refused_in_a_conversion(tmp_path, name):
     arrays = raw_d4rl.without(raw_d4rl.transitions((4, 6), 3, 2), "next_observations")
     arrays[f"{name}s"][5] = np.inf
-    path = small_file(tmp_path / "a.hdf5", **arrays, next_observations=None)
+    path = write_small(tmp_path / "a.hdf5", **arrays, next_observations=None)
     with pytest.raises(SourceError, match=rf"a.hdf5, episode a-0000001, row 5, field '{name}"):
         convert(D4rlSource(path), name="a", data_dir=tmp_path)
 
@@ -577,7 +577,7 @@ def test_files_in_the_manual_dir_are_converted(tmp_path):
 @pytest.mark.slow
 def test_custom_boundary_rules_are_kept_in_a_conversion(tmp_path):
     config = D4rlConfig(name="windows")
-    path = small_file(tmp_path / "a.hdf5")
+    path = write_small(tmp_path / "a.hdf5")
     options = {"boundary": ("file", "length"), "length": 5}
     builder = RldsD4rl(path=path, config=config, data_dir=tmp_path, **options)
     builder.download_and_prepare()
@@ -586,21 +586,21 @@ def test_custom_boundary_rules_are_kept_in_a_conversion(tmp_path):
 
 
 def test_files_of_an_object_store_are_read(tmp_path, monkeypatch):
-    """They are opened for HDF5, which cannot."""
+    """HDF5 reads opened files, and they are closed in the end."""
     path = raw_d4rl.write_mujoco_like(tmp_path / "hopper_medium-v2.hdf5", rows=50, episode_length=9)
     local = D4rlSource(path)
     expected = [local.read("train", index) for index in range(local.num_episodes("train"))]
-    opened = []
+    files = []
 
     def open_and_note(path):
-        opened.append(Path(path).open("rb"))  # noqa: SIM115
-        return opened[-1]
+        files.append(Path(path).open("rb"))  # noqa: SIM115
+        return files[-1]
 
     monkeypatch.setattr(hdf5_access, "is_local", lambda path: False)
     monkeypatch.setattr(hdf5_access, "open_binary", open_and_note)
     remote = D4rlSource(path)
     for index, episode in enumerate(expected):
-        episodes = remote.read("train", index)
-        np.testing.assert_array_equal(episodes.steps["observation"], episode.steps["observation"])
-    assert opened
-    assert all(file.closed for file in opened)
+        actual = remote.read("train", index)
+        np.testing.assert_array_equal(actual.steps["observation"], episode.steps["observation"])
+    assert files
+    assert all(file.closed for file in files)

@@ -1,4 +1,4 @@
-"""Raw DROID, against the arrays that were written."""
+"""Raw DROID, compared with the written arrays."""
 
 import json
 
@@ -24,14 +24,14 @@ def folder(tmp_path_factory):
     return path, raw_droid.write_folder(path)
 
 
-def test_all_arrays_are_there(folder):
+def test_all_arrays_and_metadata_are_read(folder):
     path, arrays = folder
     episodes = rlds.sources.open(path)
     assert episodes.format == "droid"
     assert episodes.metadata == {
         "droid": {"control_frequency_hz": 15, "cameras": ["wrist", "ext1"]}
     }
-    for index, number in enumerate(ORDER):
+    for index, recording in enumerate(ORDER):
         episode = episodes[index]
         actual = dict(leaves_at(episode.steps, None))
         for name, values in arrays[index].items():
@@ -40,25 +40,25 @@ def test_all_arrays_are_there(folder):
             *("is_first", "is_last", "is_terminal"),
             *("discount", "language_instruction"),
         }
-        assert set(actual["language_instruction"]) == {f"Put {number} in the bowl ü"}
+        assert set(actual["language_instruction"]) == {f"Put {recording} in the bowl ü"}
         assert not actual["is_terminal"].any()
         assert (episode.truncated, episode.final_observation_known) == (True, False)
-        assert episode.key == f"LAB+000{number}+2023-07-07"
-        assert episode.metadata["success"] == (number % 2 == 0)
+        assert episode.key == f"LAB+000{recording}+2023-07-07"
+        assert episode.metadata["success"] == (recording % 2 == 0)
         assert json.loads(episode.metadata["metadata"])["uuid"] == episode.key
-        attributes = {"success": True, "user": f"user {number}"}
+        attributes = {"success": True, "user": f"user {recording}"}
         assert json.loads(episode.metadata["attributes"]) == attributes
         for position, camera in enumerate(("wrist", "ext1")):
             length = episode.num_steps
-            frames = length - (number == 2)
+            frames = length - (recording == 2)
             clip = lookup(episode.metadata, f"video/observation/images/{camera}")
-            assert clip["clip"] == encoded("h264", frames, seed=2 * number + position, fps=15)
+            assert clip["clip"] == encoded("h264", frames, seed=2 * recording + position, fps=15)
             assert clip["frames"].tolist() == [*range(frames), *[-1] * (length - frames)]
     field = episodes.spec["steps"]["action"]["cartesian_position"]
     assert field.names == ("x", "y", "z", "roll", "pitch", "yaw")
 
 
-def test_frames_of_the_video_are_the_images(folder):
+def test_images_are_the_frames_of_the_video(folder):
     path, _ = folder
     episodes = rlds.sources.open(path, video="frames")
     expected = decoded(encoded("h264", 5, seed=4, fps=15))
@@ -72,7 +72,7 @@ def test_frames_of_the_video_are_the_images(folder):
     np.testing.assert_array_equal(actual["observation"]["images"]["wrist"], expected[2:4])
 
 
-def test_a_row_less_in_the_first_episode_is_damage_of_that_one(tmp_path):
+def test_a_missing_row_is_an_error_of_its_episode(tmp_path):
     raw_droid.write_folder(tmp_path)
     expected = rlds.sources.open(tmp_path)
     spec, file = expected.spec, tmp_path / expected[0].origin.file
@@ -109,7 +109,7 @@ def test_missing_files_are_errors_of_their_episode(tmp_path):
     for index, message in enumerate(messages, 1):
         with pytest.raises(SourceError, match=message):
             _ = episodes[index]
-    # Without its videos, what else there is can be read.
+    # The fields without video can be read.
     assert episodes.columns(3, ["action"])["action"]["joint_velocity"].shape == (4, 7)
     with pytest.raises(FileNotFoundError, match=r"no trajectory\.h5 below it"):
         DroidSource(tmp_path / "LAB" / "nothing")

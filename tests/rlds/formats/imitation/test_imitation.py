@@ -1,4 +1,4 @@
-"""Trajectories of imitation, against plain loops over them."""
+"""Trajectories of imitation, compared with plain loops over them."""
 
 import json
 import pickle
@@ -15,7 +15,7 @@ ImitationSource = rlds.sources.formats()["imitation"].load()
 
 
 @pytest.mark.parametrize("pixels", [False, True])
-def test_episodes_are_those_of_the_table(tmp_path, pixels):
+def test_episodes_have_the_rows_of_the_table(tmp_path, pixels):
     raw = raw_imitation.trajectories(pixels=pixels, rewards=not pixels)
     path = raw_imitation.write(tmp_path / "a", raw)
     episodes = rlds.sources.open(path)
@@ -36,14 +36,14 @@ def test_episodes_are_those_of_the_table(tmp_path, pixels):
         assert reading.outline(episodes.source, "train", index) == episode.outline
 
 
-def damaged(path, name, **changes):
+def update_json(path, name, **changes):
     content = json.loads((path / name).read_text())
     (path / name).write_text(json.dumps({**content, **changes}))
 
 
 def test_damaged_folders_are_refused(tmp_path):
     path = raw_imitation.write(tmp_path / "other-file")
-    damaged(path, "state.json", _data_files=[{"filename": "../secret.arrow"}])
+    update_json(path, "state.json", _data_files=[{"filename": "../secret.arrow"}])
     with pytest.raises(SourceError, match=r"the file name '../secret.arrow'"):
         ImitationSource(path)
     rows = raw_imitation.trajectories()

@@ -1,4 +1,4 @@
-"""Files of anybody, opened by a layout: one of each container, and the words of errors."""
+"""Files of each container, read by a layout, and the messages of errors."""
 
 import pickle
 import re
@@ -39,20 +39,20 @@ steps:
 RUNS = (
     f"layout: 1\norder: sar\nfinal_observation: unknown\nterminal: done\ntruncated: limit\n{FIELDS}"
 )
-EACH = f"layout: 1\nepisodes: {{one_per: file}}\norder: sar\nfinal_observation: unknown\n{FIELDS}"
+FILES = f"layout: 1\nepisodes: {{one_per: file}}\norder: sar\nfinal_observation: unknown\n{FIELDS}"
 ARRAYS = {"obs": OBS, "act": ACT, "rew": REW, "done": DONE, "limit": LIMIT}
 
 
-def run_rows():
+def run_slices():
     return [slice(end - length, end) for length, end in zip(LENGTHS, ENDS)]
 
 
-def npz(path):
+def write_npz(path):
     np.savez(path / "a.npz", **ARRAYS)
     return path / "a.npz", "ends: done"
 
 
-def hdf5(path):
+def write_hdf5(path):
     with h5py.File(path / "a.h5", "w") as file:
         for name, values in ARRAYS.items():
             file[f"data/{name}"] = values
@@ -60,7 +60,7 @@ def hdf5(path):
     return path / "a.h5", "end_rows: meta/ends"
 
 
-def parquet(path):
+def write_parquet(path):
     columns = {name: values.tolist() for name, values in ARRAYS.items()}
     columns["act"] = pa.array(ACT.tolist(), pa.list_(pa.float32(), 2))
     columns["trial"] = np.repeat([7, 3, 9], LENGTHS)
@@ -68,19 +68,19 @@ def parquet(path):
     return path / "a.parquet", "number: trial"
 
 
-@pytest.mark.parametrize("write", [npz, hdf5, parquet])
+@pytest.mark.parametrize("write", [write_npz, write_hdf5, write_parquet])
 def test_runs_of_rows_are_divided_into_episodes(tmp_path, write):
     path, episodes = write(tmp_path)
     layout = f"{RUNS}\nepisodes: {{{episodes}}}\n"
-    if write is hdf5:
+    if write is write_hdf5:
         layout = re.sub(r"\b(obs|act|rew|done|limit)$", r"data/\1", layout, flags=re.M)
         layout = layout.replace("from: obs", "from: data/obs")
     opened = rlds.sources.open(path, layout=layout)
     assert (opened.format, len(opened)) == ("layout", 3)
     assert opened.spec["steps"]["observation"].unit == "m"
-    again = pickle.loads(pickle.dumps(opened))
-    for index, rows in enumerate(run_rows()):
-        episode = again[index]
+    copy = pickle.loads(pickle.dumps(opened))
+    for index, rows in enumerate(run_slices()):
+        episode = copy[index]
         np.testing.assert_array_equal(episode.steps["observation"], OBS[rows])
         np.testing.assert_array_equal(episode.steps["action"], ACT[rows])
         np.testing.assert_array_equal(episode.steps["reward"], REW[rows])
@@ -91,14 +91,14 @@ def test_runs_of_rows_are_divided_into_episodes(tmp_path, write):
     assert rlds.feeds.open(path, layout=layout).num_steps == ROWS
 
 
-def csv_folder(path):
-    for index, rows in enumerate(run_rows()):
-        lines = ["x,y,vx,force,task", *(f"{x},{y},{v},1,pick" for x, y, v in table(rows))]
+def write_csv_folder(path):
+    for index, rows in enumerate(run_slices()):
+        lines = ["x,y,vx,force,task", *(f"{x},{y},{v},1,pick" for x, y, v in csv_rows(rows))]
         (path / f"run_{index}.csv").write_text("\r\n".join(lines), "utf-8-sig")
     return path
 
 
-def table(rows):
+def csv_rows(rows):
     return np.stack([OBS[rows, 0], OBS[rows, 1], REW[rows]], axis=1).tolist()
 
 
@@ -117,11 +117,11 @@ steps:
   reward: vx
 episode: {{task: task}}
 """
-    opened = rlds.sources.open(csv_folder(tmp_path), layout=layout)
-    fields = opened.spec["steps"]
+    episodes = rlds.sources.open(write_csv_folder(tmp_path), layout=layout)
+    fields = episodes.spec["steps"]
     assert fields["observation"]["position"].names == ("x", "y")
     assert (fields["action"].dtype, fields["action"].names) == (np.float32, ("speed", "force"))
-    for episode, rows in zip(opened, run_rows(), strict=True):
+    for episode, rows in zip(episodes, run_slices(), strict=True):
         steps, reward = episode.steps, REW[rows]
         np.testing.assert_array_equal(steps["observation"]["position"], OBS[rows, :2])
         assert episode.final_observation_known
@@ -131,15 +131,15 @@ episode: {{task: task}}
         np.testing.assert_array_equal(steps["action"][:-1, 0], expected.astype(np.float32))
         expected = reward[:-1] if order == "sar" else reward[1:]
         np.testing.assert_array_equal(steps["reward"][:-1], expected)
-        left = {name: float(np.ravel(it)[0]) for name, it in episode.metadata["leftover"].items()}
+        leftover = {name: float(np.ravel(v)[0]) for name, v in episode.metadata["leftover"].items()}
         first, last = reward[0].astype(np.float32), reward[-1].astype(np.float32)
-        assert left["action"] == (first if order == "rsa" else last)
-        assert left["reward"] == (reward[-1] if order == "sar" else reward[0])
+        assert leftover["action"] == (first if order == "rsa" else last)
+        assert leftover["reward"] == (reward[-1] if order == "sar" else reward[0])
 
 
 def test_groups_with_one_more_observation_than_actions_are_read(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        for index, rows in enumerate(run_rows()):
+        for index, rows in enumerate(run_slices()):
             group = file.create_group(f"runs/run_{index}")
             group["states"], group["actions"] = OBS[rows], ACT[rows][:-1]
             group["success"] = index == 2
@@ -155,18 +155,18 @@ terminal: success
 steps: {observation/state: states, action: actions}
 episode: {instruction: text}
 """)
-    opened = rlds.sources.open(tmp_path / "a.h5", layout=str(layout))
-    assert [episode.num_steps for episode in opened] == [4, 3, 5]
-    assert [episode.truncated for episode in opened] == [True, True, False]
-    assert [episode.metadata["instruction"] for episode in opened] == ["task 0", "task 1", "task 2"]
-    np.testing.assert_array_equal(opened[1].steps["action"][:-1], ACT[run_rows()[1]][:-1])
-    exported = rlds.sources.export(opened, "webdataset", tmp_path / "made").path
-    for one, two in zip(opened, rlds.sources.open(exported), strict=True):
-        assert not [*differences(one, two)]
+    episodes = rlds.sources.open(tmp_path / "a.h5", layout=str(layout))
+    assert [episode.num_steps for episode in episodes] == [4, 3, 5]
+    assert [episode.truncated for episode in episodes] == [True, True, False]
+    assert [each.metadata["instruction"] for each in episodes] == ["task 0", "task 1", "task 2"]
+    np.testing.assert_array_equal(episodes[1].steps["action"][:-1], ACT[run_slices()[1]][:-1])
+    exported = rlds.sources.export(episodes, "webdataset", tmp_path / "made").path
+    for original, copy in zip(episodes, rlds.sources.open(exported), strict=True):
+        assert not [*differences(original, copy)]
 
 
 def test_folders_of_images_are_read(tmp_path):
-    for index, rows in enumerate(run_rows()):
+    for index, rows in enumerate(run_slices()):
         (tmp_path / f"run_{index}" / "rgb").mkdir(parents=True)
         for step in range(len(OBS[rows]) + 8):
             png = encode_png(np.full((4, 6, 3), step, np.uint8))
@@ -181,37 +181,36 @@ final_observation: last_row
 terminal: false
 steps: {observation/camera: "rgb/*.png", action: log.csv/speed}
 """)
-    opened = rlds.sources.open(tmp_path)  # Recognized by the layout in it.
-    for episode, rows in zip(opened, run_rows(), strict=True):
-        images = opened.columns(0)["observation"]["camera"]
+    episodes = rlds.sources.open(tmp_path)  # Recognized by the layout in it.
+    for episode, rows in zip(episodes, run_slices(), strict=True):
+        images = episodes.columns(0)["observation"]["camera"]
         assert images[:, 0, 0, 0].tolist() == list(range(LENGTHS[0] + 8))  # 2.png before 10.png.
         assert episode.steps["action"][:-1].tolist() == list(range(len(OBS[rows]) + 7))
 
 
 def test_a_layout_takes_final_observations_from_next_observations(tmp_path):
-    following = np.concatenate([OBS[1:], OBS[:1]])
-    following[ENDS - 1] = -1
-    np.savez(tmp_path / "a.npz", **ARRAYS, next=following)
+    next_obs = np.concatenate([OBS[1:], OBS[:1]])
+    next_obs[ENDS - 1] = -1
     layout = f"{RUNS}  info: rew\nepisodes: {{lengths: n}}\n"
     layout = layout.replace("unknown", "{observation: next}")
-    np.savez(tmp_path / "a.npz", **ARRAYS, next=following, n=np.array(LENGTHS))
-    opened = rlds.sources.open(tmp_path / "a.npz", layout=layout)
-    assert [len(episode.steps["observation"]) for episode in opened] == [5, 4, 6]
-    assert opened[2].steps["observation"][-1].tolist() == [-1] * 3
-    assert opened[2].steps["info"].tolist() == [*REW[7:], 0]
-    np.savez(tmp_path / "a.npz", **ARRAYS, next=following, n=np.array([4, 8]))
-    opened = rlds.sources.open(
+    np.savez(tmp_path / "a.npz", **ARRAYS, next=next_obs, n=np.array(LENGTHS))
+    episodes = rlds.sources.open(tmp_path / "a.npz", layout=layout)
+    assert [len(episode.steps["observation"]) for episode in episodes] == [5, 4, 6]
+    assert episodes[2].steps["observation"][-1].tolist() == [-1] * 3
+    assert episodes[2].steps["info"].tolist() == [*REW[7:], 0]
+    np.savez(tmp_path / "a.npz", **ARRAYS, next=next_obs, n=np.array([4, 8]))
+    episodes = rlds.sources.open(
         tmp_path / "a.npz",
         layout=layout.replace("terminal: done", "terminal: false").replace(
             "truncated: limit", "leave_out: [done, limit]"
         ),
     )
     with pytest.raises(SourceError, match=r"row 6, field 'next': not the observation of the next"):
-        opened[1]
+        episodes[1]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         ("order: sar", "order: ???", r"mine.yaml: line 2: order: replace \?\?\?: sar: a row has"),
         ("order: sar", "", r"mine.yaml: order is missing \(sar: "),
@@ -240,11 +239,11 @@ def test_a_layout_takes_final_observations_from_next_observations(tmp_path):
         ("reward: rew", "reward: {from: rew, dtype: int64}", r"0.25 does not fit into int64"),
     ],
 )
-def test_errors_name_the_line_and_say_what_is_expected(tmp_path, old, new, words):
+def test_errors_name_the_line_and_the_expected_value(tmp_path, old, new, message):
     np.savez(tmp_path / "a.npz", **ARRAYS, any=np.arange(ROWS) == 1)
     text = f"{RUNS}episodes: {{ends: done}}\nleave_out: [any]\n"
     (tmp_path / "mine.yaml").write_text(text.replace(old, new, 1))
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         rlds.sources.open(tmp_path / "a.npz", layout=str(tmp_path / "mine.yaml"))[0]
 
 
@@ -255,18 +254,18 @@ def test_arrays_that_are_not_in_the_layout_are_named(tmp_path):
         rlds.sources.open(tmp_path / "a.npz", layout=layout)
 
 
-def test_errors_of_damaged_files_say_where(tmp_path):
-    layout = f"{EACH}terminal: false\n"
-    for index, rows in enumerate(run_rows()):
+def test_errors_name_the_damaged_file_and_row(tmp_path):
+    layout = f"{FILES}terminal: false\n"
+    for index, rows in enumerate(run_slices()):
         np.savez(tmp_path / f"{index}.npz", obs=OBS[rows], act=ACT[rows], rew=REW[rows])
     np.savez(tmp_path / "1.npz", obs=OBS[:3], act=ACT[:2], rew=REW[:3])
     np.savez(tmp_path / "2.npz", obs=OBS[:3, :2], act=ACT[:3], rew=REW[:3])
-    opened = rlds.sources.open(tmp_path, layout=layout)
-    assert len(opened[0]) == 4
+    episodes = rlds.sources.open(tmp_path, layout=layout)
+    assert len(episodes[0]) == 4
     with pytest.raises(SourceError, match=r"1\.npz.*episode 1\.npz.*rows: .*'act': 2"):
-        opened[1]
+        episodes[1]
     with pytest.raises(SourceError, match=r"2\.npz.*field 'obs': .*but the first episode has"):
-        opened[2]
+        episodes[2]
     (tmp_path / "csv").mkdir()
     (tmp_path / "csv" / "a.csv").write_text("obs,act,rew\n1,2,3\n1,,3\n")
     with pytest.raises(SourceError, match=r"a\.csv.*row 1, field 'act': no value"):
@@ -274,7 +273,7 @@ def test_errors_of_damaged_files_say_where(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("episodes", "changes", "words"),
+    ("episodes", "changes", "message"),
     [
         ("ends: done", {"limit": LIMIT[:-1]}, "field 'limit': 11 rows, but other arrays have 12"),
         ("ends: done", {"done": np.append(DONE, 1)}, "field 'done': 13 rows, but other arrays"),
@@ -288,17 +287,18 @@ def test_errors_of_damaged_files_say_where(tmp_path):
         ),
     ],
 )
-def test_arrays_that_contradict_the_layout_are_refused(tmp_path, episodes, changes, words):
+def test_arrays_that_contradict_the_layout_are_refused(tmp_path, episodes, changes, message):
     np.savez(tmp_path / "a.npz", **{**ARRAYS, **changes})
     layout = (
         f"{RUNS}episodes: {{{episodes}}}\n{'' if 'done' in episodes else 'leave_out: [done]'}\n"
     )
-    with pytest.raises(SourceError, match=words):
+    with pytest.raises(SourceError, match=message):
         rlds.sources.open(tmp_path / "a.npz", layout=layout.replace("act\n", "[act, rew]\n"))[0]
 
 
 def test_a_proposal_is_opened_once_it_is_filled_in(tmp_path, capsys):
-    folder = csv_folder(tmp_path / "runs") if (tmp_path / "runs").mkdir() is None else None
+    (folder := tmp_path / "runs").mkdir()
+    write_csv_folder(folder)
     assert run(["inspect", str(folder)]) == 1
     assert "unknown format" in capsys.readouterr().out
     proposal = rlds_tools.propose_layout(folder).layout
@@ -321,14 +321,17 @@ def test_a_proposal_is_opened_once_it_is_filled_in(tmp_path, capsys):
     ("write", "expected"),
     [
         (
-            npz,
+            write_npz,
             ["episodes: ???", "# done: bool, set in 3 of 12 rows", "  observation/obs:  # float64"],
         ),
-        (hdf5, ["episodes: {end_rows: meta/ends}", "    from: data/act", "leave_out: [data/done"]),
-        (parquet, ["  trial: trial  # int64, 12 rows"]),
+        (
+            write_hdf5,
+            ["episodes: {end_rows: meta/ends}", "    from: data/act", "leave_out: [data/done"],
+        ),
+        (write_parquet, ["  trial: trial  # int64, 12 rows"]),
     ],
 )
-def test_proposals_describe_the_arrays_and_ask(tmp_path, write, expected):
+def test_proposals_describe_the_arrays_and_mark_open_questions(tmp_path, write, expected):
     path, _ = write(tmp_path)
     proposal = rlds_tools.propose_layout(path)
     for line in expected:
@@ -337,8 +340,8 @@ def test_proposals_describe_the_arrays_and_ask(tmp_path, write, expected):
         rlds.sources.open(path, layout=proposal.layout)
 
 
-def test_a_layout_has_to_be_there(tmp_path):
-    path, _ = npz(tmp_path)
+def test_missing_and_malformed_layouts_are_refused(tmp_path):
+    path, _ = write_npz(tmp_path)
     with pytest.raises(ValueError, match="layout: missing; pass a layout in YAML"):
         rlds.sources.open(path, format="layout")
     with pytest.raises(FileNotFoundError, match=r"mine\.yaml' does not exist"):
@@ -352,7 +355,7 @@ def test_a_layout_has_to_be_there(tmp_path):
             rlds.sources.open(path, layout=str(tmp_path / "mine.yaml"))
 
 
-SAME = {
+LAYOUTS = {
     "ogbench": """
 episodes: {ends: terminals}
 order: sar
@@ -378,8 +381,8 @@ steps: {observation: observations, action: actions, reward: rewards}
 }
 
 
-@pytest.mark.parametrize("format", SAME)
-def test_a_layout_reads_what_the_reader_of_a_format_reads(tmp_path, format):
+@pytest.mark.parametrize("format", LAYOUTS)
+def test_a_layout_reads_the_same_episodes_as_the_reader_of_the_format(tmp_path, format):
     path = {
         "ogbench": lambda: raw_ogbench.write(tmp_path).with_name("cube-single-play-v0-val.npz"),
         "d4rl_pybullet": lambda: write_pybullet(tmp_path / "a.hdf5", [4, 10, 3, 6], cut=True),
@@ -394,14 +397,14 @@ def test_a_layout_reads_what_the_reader_of_a_format_reads(tmp_path, format):
     expected = rlds.sources.open(
         path, format=format, **({"time_limit": 10} if format == "d4rl_pybullet" else {})
     )
-    opened = rlds.sources.open(path, layout=f"layout: 1\n{SAME[format]}")
-    for one, two in zip(expected, opened, strict=True):
+    episodes = rlds.sources.open(path, layout=f"layout: 1\n{LAYOUTS[format]}")
+    for ref, episode in zip(expected, episodes, strict=True):
         facts = ("truncated", "complete", "final_observation_known", "outline")
-        assert [getattr(one, fact) for fact in facts] == [getattr(two, fact) for fact in facts]
-        for name in two.steps:
-            column = np.asarray(two.steps[name])
-            np.testing.assert_array_equal(column.reshape(one.steps[name].shape), one.steps[name])
-        left = two.metadata.get("leftover", {})
+        assert [getattr(ref, fact) for fact in facts] == [getattr(episode, fact) for fact in facts]
+        for name in episode.steps:
+            column = np.asarray(episode.steps[name])
+            np.testing.assert_array_equal(column.reshape(ref.steps[name].shape), ref.steps[name])
+        left = episode.metadata.get("leftover", {})
         for name, value in (("last_action", "action"), ("first_reward", "reward")):
-            if name in one.metadata:
-                np.testing.assert_array_equal(np.ravel(left[value]), np.ravel(one.metadata[name]))
+            if name in ref.metadata:
+                np.testing.assert_array_equal(np.ravel(left[value]), np.ravel(ref.metadata[name]))

@@ -26,19 +26,19 @@ def _clip_of(episode):
     ("version", "codec", "counts"),
     [("v3.0", "unaligned", [6, 11, 17]), ("v2.1", "h264", [6, 4, 6]), ("v3.0", "av1", [15])],
 )
-def test_clips_stay_what_they_are(tmp_path, version, codec, counts):
+def test_clips_are_exported_with_the_same_packets(tmp_path, version, codec, counts):
     source = FilmedSource(tmp_path, codec)
     exported = export(source, "lerobot", tmp_path / "made", version=version)
     placements = {placement.field: placement for placement in exported.placements}
     assert placements[f"{CAMERA}/clip"].place == "videos/observation.front/clip"
     assert {placement.how for placement in exported.placements} == {"exact", "sidecar"}
-    again = rlds.sources.open(exported.path)
-    cut = {f"{CAMERA}/{name}" for name in ("clip", "first")}
-    for one, two in zip(Episodes(source), again, strict=True):
-        assert list(differences(one, two, cut)) == []
-        packets = [packets_of(_clip_of(episode)) for episode in (one, two)]
+    result = rlds.sources.open(exported.path)
+    ignored = {f"{CAMERA}/{name}" for name in ("clip", "first")}
+    for original, copy in zip(Episodes(source), result, strict=True):
+        assert list(differences(original, copy, ignored)) == []
+        packets = [packets_of(_clip_of(episode)) for episode in (original, copy)]
         assert packets[0] == packets[1]
-    # The videos have a frame for each row, and those that they are decoded from.
+    # The videos have the frames of the rows, and the frames that these depend on.
     videos = (tmp_path / "made/videos").rglob("*.mp4")
     assert [VideoFile(file).info.num_frames for file in sorted(videos)] == counts
     check_layout(tmp_path / "made")
@@ -52,7 +52,7 @@ def test_clips_stay_what_they_are(tmp_path, version, codec, counts):
     )
 
 
-def test_clips_that_lerobot_could_not_read_are_refused_or_kept_in_the_sidecar(tmp_path):
+def test_clips_that_lerobot_cannot_read_are_refused_or_kept_in_the_sidecar(tmp_path):
     source = FilmedSource(tmp_path)
     with pytest.raises(
         ValueError, match=r"robot 0, video/observation/front: frame 1 is shown after"
@@ -79,7 +79,7 @@ print(json.dumps(np.shape(dataset.meta.stats["observation.front"]["mean"])))
 
 
 @pytest.mark.slow
-def test_lerobot_reads_the_frames(tmp_path):
+def test_lerobot_reads_the_frames_of_exported_clips(tmp_path):
     source = FilmedSource(tmp_path)
     export(source, "lerobot", tmp_path / "made")
     shape = foreign_readers.run("lerobot", _READ, tmp_path / "made", tmp_path / "read.npy")

@@ -1,4 +1,4 @@
-"""LeRobot datasets as datasets of TFDS, and those that LeRobot itself has recorded."""
+"""LeRobot datasets as TFDS datasets, and datasets that LeRobot itself recorded."""
 
 import conversions
 import foreign_readers
@@ -37,18 +37,17 @@ def test_a_conversion_keeps_the_options_of_the_source(tmp_path, options):
 
 @pytest.mark.parametrize("video", ["packets", "frames"])
 def test_a_conversion_keeps_units_names_and_quantisation(tmp_path, video):
-    """Units, names and quantisation go with the dataset of TFDS."""
     path = raw.write_v3(tmp_path / "raw", codecs={raw.DEPTH: "depth"})
     raw.say_depths(path)
     builder = tfds_builders.RldsLerobot(path=path, data_dir=tmp_path, video=video, shuffle=False)
     builder.download_and_prepare()
     before, after = rlds.sources.open(path, video=video), rlds.sources.open(builder.data_dir)
     fields = [dict(leaves_at(episodes.spec, None)) for episodes in (before, after)]
-    meanings, again = (
+    expected, actual = (
         {p: f.meaning for p, f in by_path.items() if f.meaning} for by_path in fields
     )
-    assert meanings == again
-    assert meanings["steps/action"] == {"names": tuple(raw.JOINTS)}
+    assert expected == actual
+    assert expected["steps/action"] == {"names": tuple(raw.JOINTS)}
     if video == "packets":
         before, after = with_frames(before), with_frames(after)
     depths = [episodes.columns(0)["observation"]["images"]["depth"] for episodes in (before, after)]
@@ -62,7 +61,7 @@ import numpy as np
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
 image = {"dtype": "image", "shape": (8, 10, 3), "names": ["height", "width", "channels"]}
-made = LeRobotDataset.create("a/b", 10, {
+dataset = LeRobotDataset.create("a/b", 10, {
     "action": {"dtype": "float32", "shape": (2,), "names": ["x", "y"]},
     "observation.state": {"dtype": "float64", "shape": (3,), "names": ["a", "b", "c"]},
     "observation.grid": {"dtype": "float32", "shape": (2, 3), "names": None},
@@ -74,7 +73,7 @@ made = LeRobotDataset.create("a/b", 10, {
 }, root=sys.argv[1])
 for episode in range(3):
     for step in range(4 + episode):
-        made.add_frame({
+        dataset.add_frame({
             "action": np.array([step, episode], "f4"),
             "observation.state": np.array([0.1, step, episode]),
             "observation.grid": np.full((2, 3), step, "f4"),
@@ -85,9 +84,9 @@ for episode in range(3):
             "flag": np.array([step == 2]),
             "task": "other" if episode == 2 else "first",
         })
-    made.save_episode()
-made.finalize()
-print(len(made))
+    dataset.save_episode()
+dataset.finalize()
+print(len(dataset))
 """
 
 
@@ -112,7 +111,7 @@ def test_recordings_of_lerobot_are_read(tmp_path):
         task = "other" if index == 2 else "first"
         assert steps["language_instruction"].tolist() == [task] * len(rows)
         assert {*map(len, steps["image_file"]["observation"]["images"]["wrist"])} == {16}
-        off = observation["images"]["top"][:, 0, 0, 0].astype(int) - (20 * rows + index)
-        assert abs(off).max() <= 3  # The codec is lossy.
+        error = observation["images"]["top"][:, 0, 0, 0].astype(int) - (20 * rows + index)
+        assert abs(error).max() <= 3  # The codec is lossy.
     clips = LeRobotSource(tmp_path / "made").read("train", 1).metadata
     assert clips["video"]["observation"]["images"]["top"]["clip"]

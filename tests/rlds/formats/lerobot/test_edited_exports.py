@@ -27,15 +27,15 @@ SOURCES = {
 }
 
 
-def packets(episode):
-    about = dict(leaves_at(episode.metadata, None))
-    clips = [path.removesuffix("/clip") for path in about if path.endswith("/clip")]
-    packets = [Clip(about[f"{clip}/clip"], int(about[f"{clip}/first"])) for clip in clips]
-    return [packets_of(clip) for clip in packets]
+def read_packets(episode):
+    values = dict(leaves_at(episode.metadata, None))
+    paths = [path.removesuffix("/clip") for path in values if path.endswith("/clip")]
+    clips = [Clip(values[f"{path}/clip"], int(values[f"{path}/first"])) for path in paths]
+    return [packets_of(clip) for clip in clips]
 
 
-def in_tables(path):
-    """The rows of the table of episodes, without positions and numbers."""
+def read_rows(path):
+    """Returns the rows of the table of episodes without positions and indices."""
     [file] = (path / "meta/episodes").rglob("*.parquet")
     prefixes = ("data/", "videos/", "dataset_", "episode_index", "stats/episode", "stats/index")
     prefixes += ("meta/", "stats/task_index")
@@ -46,16 +46,16 @@ def in_tables(path):
 def assert_same(old, new, ignored=()):
     clips = {path for path, _ in leaves_at(old.metadata, None) if path.endswith("/clip")}
     assert list(differences(old, new, {*ignored, *clips})) == []
-    assert packets(old) == packets(new)
+    assert read_packets(old) == read_packets(new)
 
 
 @pytest.mark.parametrize("kind", ["clips", "video", "images"])
-def test_episodes_that_stay_are_copied(tmp_path, monkeypatch, kind):
+def test_unchanged_episodes_are_copied(tmp_path, monkeypatch, kind):
     source, options = SOURCES[kind]
     path = tmp_path / "made"
     export(source(tmp_path), "lerobot", path, **options)
     target = {"task": options["task"]} if "task" in options else {}
-    with monkeypatch.context() as patched:  # None is written anew.
+    with monkeypatch.context() as patched:  # Fails if an episode is rewritten.
         patched.delattr(RldsRows, "new_episode")
         for name, operations in (
             ("edited", [Delete(episodes=[1]), Describe("license", "MIT")]),
@@ -68,8 +68,8 @@ def test_episodes_that_stay_are_copied(tmp_path, monkeypatch, kind):
     for old, new in zip([before[0], before[2]], after, strict=True):
         assert_same(old, new)
     check_layout(tmp_path / "edited")
-    tables = in_tables(path)
-    assert in_tables(tmp_path / "edited") == [tables[0], tables[2]]
+    tables = read_rows(path)
+    assert read_rows(tmp_path / "edited") == [tables[0], tables[2]]
     infos = [json.loads((p / "meta/info.json").read_text()) for p in (path, tmp_path / "edited")]
     assert infos[0]["features"] == infos[1]["features"]
     [last] = rlds.sources.open(tmp_path / "again")
@@ -77,7 +77,7 @@ def test_episodes_that_stay_are_copied(tmp_path, monkeypatch, kind):
 
 
 @pytest.mark.parametrize("kind", ["clips", "video", "images"])
-def test_episodes_that_change_are_written_beside_copies(tmp_path, kind):
+def test_changed_episodes_are_rewritten_and_unchanged_ones_copied(tmp_path, kind):
     source, options = SOURCES[kind]
     path = tmp_path / "made"
     export(source(tmp_path), "lerobot", path, **options)
@@ -101,7 +101,7 @@ def test_merged_datasets_with_equal_keys_keep_all_episodes(tmp_path):
         export(PicturedRobot(lengths), "lerobot", path, codec="h264", fps=10)
     rlds.edit(paths[0], Merge([paths[1]]), to=tmp_path / "both")
     check_layout(tmp_path / "both")
-    assert in_tables(tmp_path / "both") == [row for path in paths for row in in_tables(path)]
+    assert read_rows(tmp_path / "both") == [row for path in paths for row in read_rows(path)]
     for camera in (tmp_path / "both/videos").iterdir():
         assert len([*camera.rglob("*.mp4")]) == 1
     after = rlds.sources.open(tmp_path / "both")
@@ -112,7 +112,7 @@ def test_merged_datasets_with_equal_keys_keep_all_episodes(tmp_path):
     assert [episode.key for episode in after] == [*keys[:2], *(f"two/{key}" for key in keys[2:])]
 
 
-def test_damage_is_found_before_anything_is_copied(tmp_path):
+def test_damage_is_an_error_before_anything_is_copied(tmp_path):
     path = tmp_path / "made"
     export(FilmedSource(tmp_path), "lerobot", path)
     *_, file = sorted((path / "videos").rglob("*.mp4"))
@@ -123,7 +123,7 @@ def test_damage_is_found_before_anything_is_copied(tmp_path):
 
 
 @pytest.mark.parametrize("codec", ["h264", "av1"])
-def test_videos_in_which_nothing_changes_are_copied(tmp_path, monkeypatch, codec):
+def test_unchanged_video_files_are_copied(tmp_path, monkeypatch, codec):
     files = ((0, 1), (2, 3), (4, 5))
     path, lengths = tmp_path / "raw", (6, 7, 5, 6, 7, 6)
     raw.write_v3(path, lengths=lengths, files=files, codecs={raw.TOP: codec})
@@ -137,8 +137,8 @@ def test_videos_in_which_nothing_changes_are_copied(tmp_path, monkeypatch, codec
     assert [file.read_bytes() for file in new[1:]] == [file.read_bytes() for file in old[1:]]
     assert VideoFile(new[0]).size < sizes[0]
     before, after = (list(rlds.sources.open(p, video="frames")) for p in (path, tmp_path / "made"))
-    for one, two in zip([before[0], *before[2:]], after, strict=True):
-        images = [episode.steps["observation"]["images"]["top"] for episode in (one, two)]
+    for original, copy in zip([before[0], *before[2:]], after, strict=True):
+        images = [episode.steps["observation"]["images"]["top"] for episode in (original, copy)]
         np.testing.assert_array_equal(*images)
     # Small files are joined, so that edits of recordings do not have a file for each episode.
     monkeypatch.setattr(dataset_files, "_MEGABYTE", 10 * max(sizes))

@@ -1,4 +1,4 @@
-"""Images of any episodes as video of LeRobot."""
+"""Images of other formats as LeRobot video."""
 
 import dataclasses
 import json
@@ -52,15 +52,15 @@ def test_images_become_video(tmp_path, options, codec, quality):
     info = json.loads((tmp_path / "made/meta/info.json").read_text())
     kinds = {name: feature["dtype"] for name, feature in info["features"].items()}
     assert kinds["observation.depth"] == "image"
-    again = rlds.sources.open(exported.path)
+    result = rlds.sources.open(exported.path)
     fields = {f"steps/observation/{name}" for name in CAMERAS}
     clips = {f"video/observation/{name}/{key}" for name in CAMERAS for key in ("clip", "first")}
-    seen = with_frames(again)
-    for index, (one, two) in enumerate(zip(Episodes(source), again, strict=True)):
-        assert list(differences(one, two, fields | clips)) == []
-        columns = seen.columns(index)["observation"]
-        for name in CAMERAS:  # That of the final observation, too.
-            assert columns[name].shape == (one.num_steps, *SHAPES[name])
+    with_images = with_frames(result)
+    for index, (original, copy) in enumerate(zip(Episodes(source), result, strict=True)):
+        assert list(differences(original, copy, fields | clips)) == []
+        columns = with_images.columns(index)["observation"]
+        for name in CAMERAS:  # Including the image of the final observation.
+            assert columns[name].shape == (original.num_steps, *SHAPES[name])
             for frame, image in zip(columns[name], source.frames(name, index), strict=True):
                 assert psnr(frame, image) > 25
     for name in CAMERAS:
@@ -70,7 +70,7 @@ def test_images_become_video(tmp_path, options, codec, quality):
         videos = sorted((tmp_path / "made/videos").rglob("*.mp4"))
         files = [file for file in videos if f"observation.{name}" in os.fspath(file)]
         assert len(files) == (3 if options.get("version") else 1)
-        # Those of final observations are not there: other readers count the frames.
+        # Images of final observations are left out: other readers count the frames.
         counts = [VideoFile(file).info.num_frames for file in files]
         assert sum(counts) == info["total_frames"]
         _, packets = VideoFile(files[0]).index()
@@ -78,7 +78,7 @@ def test_images_become_video(tmp_path, options, codec, quality):
         assert packets.is_key[:6:gop].all()
 
 
-def test_statistics_are_those_of_the_images(tmp_path):
+def test_statistics_describe_the_images(tmp_path):
     source = PicturedRobot((9,))
     path = export(source, "lerobot", tmp_path / "made", codec="h264", quality=10).path
     actual = json.loads((tmp_path / "made/meta/stats.json").read_text())
@@ -87,19 +87,19 @@ def test_statistics_are_those_of_the_images(tmp_path):
     assert stats["count"] == [9]
     assert np.allclose(np.squeeze(stats["mean"]), images.mean((0, 1, 2)), atol=0.01)
     assert np.allclose(np.squeeze(stats["q90"]), np.quantile(images, 0.9, (0, 1, 2)), atol=0.02)
-    # What is LeRobot's already, and video, stays what it is.
-    again = export(path, "lerobot", tmp_path / "again", codec="h264")
-    assert {placement.how for placement in again.placements} == {"exact", "sidecar"}
+    # Fields that are LeRobot video already are copied.
+    result = export(path, "lerobot", tmp_path / "again", codec="h264")
+    assert {placement.how for placement in result.placements} == {"exact", "sidecar"}
 
 
-def test_clips_that_lack_frames_of_steps_are_encoded_again(tmp_path):
+def test_clips_without_frames_of_all_steps_are_encoded_again(tmp_path):
     source = ClipSource(missing=None)
     exported = export(source, "lerobot", tmp_path / "made", codec="h264", fps=30, quality=10)
     placements = {placement.field: placement.how for placement in exported.placements}
     assert (placements[f"steps/{WRIST}"], placements[f"video/{TOP}/clip"]) == ("encoded", "exact")
-    seen = with_frames(rlds.sources.open(exported.path))
+    with_images = with_frames(rlds.sources.open(exported.path))
     for index in range(3):
-        columns = dict(leaves_at(seen.columns(index), None))
+        columns = dict(leaves_at(with_images.columns(index), None))
         assert np.array_equal(columns[TOP], pixels(index)[TOP])
         assert psnr(columns[WRIST], pixels(index, None)[WRIST]) > 30
     in_sidecar = LeRobotExport(
@@ -110,9 +110,9 @@ def test_clips_that_lack_frames_of_steps_are_encoded_again(tmp_path):
 
 def test_images_of_varying_size_cannot_become_video(tmp_path):
     class Growing(PicturedRobot):
-        several = Field(np.uint8, (None, None, 3), encoding="png")
+        varying = Field(np.uint8, (None, None, 3), encoding="png")
         fields = PicturedRobot.fields.replace(
-            steps={**PicturedRobot.fields.steps, "observation": {"wrist": several}}
+            steps={**PicturedRobot.fields.steps, "observation": {"wrist": varying}}
         )
 
         def frames(self, camera, index):
@@ -132,29 +132,29 @@ def test_images_of_varying_size_cannot_become_video(tmp_path):
     match = r"robot 1, video/observation/wrist: frames of \[30, 47, 3\], but \[20"
     with pytest.raises(ValueError, match=match):
         export(source, "lerobot", tmp_path / "made", codec="h264")
-    to_sidecar = ["video/observation/wrist"]  # As the error says.
+    to_sidecar = ["video/observation/wrist"]  # As the error advises.
     exported = export(source, "lerobot", tmp_path / "made", codec="h264", to_sidecar=to_sidecar)
     assert "encoded" not in {placement.how for placement in exported.placements}
     source.bad = 0
     with pytest.raises(SourceError, match="robot 0"):
         export(source, "lerobot", tmp_path / "other", codec="h264")
     assert not (tmp_path / "other").exists()
-    for options, words in (
+    for options, message in (
         ({"quality": 20}, "quality: pass codec"),
         ({"codec": "h264", "quality": 99}, "quality: got 99"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             LeRobotExport(Episodes(source), **options)
 
 
-def test_an_encoder_that_errs_is_found_out(tmp_path, monkeypatch):
+def test_frames_that_the_encoder_shifts_are_an_error(tmp_path, monkeypatch):
     put, frames = FrameEncoder.put, []
 
-    def late(self, frame):  # It repeats the frame before.
+    def put_late(self, frame):  # Repeats the preceding frame.
         frames.append(frame)
         return put(self, frames[max(len(frames) - 2, 0)])
 
-    monkeypatch.setattr(FrameEncoder, "put", late)
+    monkeypatch.setattr(FrameEncoder, "put", put_late)
     source = PicturedRobot((4,))
     with pytest.raises(SourceError, match="have the frames of the preceding steps"):
         export(source, "lerobot", tmp_path / "made", codec="h264", to_sidecar=["observation/wrist"])
@@ -219,7 +219,7 @@ print(json.dumps([dataset.num_episodes, item["task"], deleted.num_frames]))
 @pytest.mark.parametrize("codec", ["av1", "h264"])
 def test_lerobot_reads_encoded_images(tmp_path, codec):
     source = PicturedRobot((5, 3, 7))
-    image_fields = ["observation/grid", "observation/depth"]  # Which lerobot does not delete from.
+    image_fields = ["observation/grid", "observation/depth"]  # lerobot cannot delete with these.
     export(source, "lerobot", tmp_path / "made", codec=codec, to_sidecar=image_fields)
     paths = tmp_path / "made", tmp_path / "read.npz", tmp_path / "less"
     assert foreign_readers.run("lerobot", _READ, *paths) == [3, "place", 10]

@@ -23,13 +23,13 @@ from rlds_ecosystem.model.nests import leaves_at
 VERSIONS = ["v3.0", "v2.1"]
 
 
-def exported(path, source=None, **options):
+def write_export(path, source=None, **options):
     LeRobotExport(Episodes(source or RobotSource()), **options).write(path)
     return path
 
 
-def expected(source, index):
-    """The rows that LeRobot is to have of an episode, by feature."""
+def expected_rows(source, index):
+    """Returns the rows that LeRobot has to read from an episode, by feature."""
     episode = source.read("train", index)
     last = episode.num_steps - episode.final_observation_known
     rows = {path: column[:last] for path, column in leaves_at(episode.steps, None)}
@@ -56,21 +56,21 @@ def expected(source, index):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_rows_are_those_of_the_source(tmp_path, version):
+def test_rows_have_the_values_of_the_source(tmp_path, version):
     source = RobotSource()
-    path = exported(tmp_path / "made", version=version, robot_type="arm")
+    path = write_export(tmp_path / "made", version=version, robot_type="arm")
     episodes = check_layout(path)
     assert len(episodes) == 3
     for index, actual in enumerate(episodes):
-        for name, column in expected(source, index).items():
+        for name, column in expected_rows(source, index).items():
             rows = actual[name]
             if isinstance(rows[0], dict):
                 rows = [row["bytes"] for row in rows]
                 if column.dtype != object:
                     rows = [np.array(Image.open(io.BytesIO(data))) for data in rows]
             assert np.array_equal(np.reshape(rows, column.shape), column), name
-        always = {"timestamp", "frame_index", "episode_index", "index", "task_index"}
-        assert actual.keys() - expected(source, index).keys() == always
+        index_columns = {"timestamp", "frame_index", "episode_index", "index", "task_index"}
+        assert actual.keys() - expected_rows(source, index).keys() == index_columns
     info = json.loads((path / "meta/info.json").read_text())
     assert (info["fps"], info["robot_type"], info["splits"]) == (10, "arm", {"train": "0:3"})
     features = info["features"]
@@ -82,7 +82,7 @@ def test_rows_are_those_of_the_source(tmp_path, version):
 def test_data_files_have_a_limited_size(tmp_path, monkeypatch):
     monkeypatch.setattr("rlds.formats.lerobot.tables._MEGABYTE", 4_000)
     monkeypatch.setattr("rlds.formats.lerobot.dataset_files._EPISODES_PER_WRITE", 2)
-    path = exported(tmp_path / "made", RobotSource((9,) * 5), data_files_size_in_mb=1)
+    path = write_export(tmp_path / "made", RobotSource((9,) * 5), data_files_size_in_mb=1)
     check_layout(path)
     for folder in ("data", "meta/episodes"):
         assert len(list((path / folder).rglob("*.parquet"))) > 1
@@ -90,24 +90,24 @@ def test_data_files_have_a_limited_size(tmp_path, monkeypatch):
 
 def test_an_export_of_an_export_has_the_same_rate(tmp_path):
     source = RobotSource((3,), fps=None)
-    path = exported(tmp_path / "made", source, fps=5)
-    again = exported(tmp_path / "again", rlds.sources.open(path).source)
-    assert json.loads((again / "meta/info.json").read_text())["fps"] == 5
+    path = write_export(tmp_path / "made", source, fps=5)
+    copy = write_export(tmp_path / "again", rlds.sources.open(path).source)
+    assert json.loads((copy / "meta/info.json").read_text())["fps"] == 5
 
 
 def test_another_field_or_none_can_be_the_task(tmp_path):
     source = RobotSource((3,))
-    [actual] = check_layout(exported(tmp_path / "of_episode", source, task="operator"))
+    [actual] = check_layout(write_export(tmp_path / "of_episode", source, task="operator"))
     assert actual["task"] == ["operator 0"] * 3
     assert actual["observation.note"] == ["", "row 1", ""]
     assert actual["language_instruction"] == ["pick"] * 3
     [actual] = check_layout(
-        exported(tmp_path / "none", source, to_sidecar=["language_instruction"])
+        write_export(tmp_path / "none", source, to_sidecar=["language_instruction"])
     )
     assert actual["task"] == ["pick"] * 3
 
 
-def test_texts_that_may_be_the_task_are_taken_or_suggested(tmp_path):
+def test_texts_that_may_be_the_task_are_used_or_suggested(tmp_path):
     class Renamed(RobotSource):
         name = "instruction"
 
@@ -122,7 +122,7 @@ def test_texts_that_may_be_the_task_are_taken_or_suggested(tmp_path):
             steps[self.name] = steps.pop("language_instruction")
             return dataclasses.replace(episode, steps=steps)
 
-    [actual] = check_layout(exported(tmp_path / "made", Renamed((3,))))
+    [actual] = check_layout(write_export(tmp_path / "made", Renamed((3,))))
     assert actual["task"] == ["pick"] * 3
     source = Renamed((3,))
     source.name = "words"
@@ -136,7 +136,7 @@ def test_texts_that_may_be_the_task_are_taken_or_suggested(tmp_path):
     assert (actual["task"], actual["words"]) == ([""] * 3, ["pick"] * 3)
 
 
-def test_placements_say_where_each_field_goes():
+def test_placements_name_the_column_of_each_field():
     placements = {
         placement.field: placement
         for placement in LeRobotExport(Episodes(RobotSource())).placements()
@@ -146,7 +146,7 @@ def test_placements_say_where_each_field_goes():
     assert {placement.how for placement in placements.values()} == {"exact", "sidecar"}
     assert placements["steps/counter"].why == "LeRobot has no columns of uint64"
 
-    class Untold(RobotSource):
+    class WithoutTask(RobotSource):
         fields = with_fields(
             RobotSource.fields,
             {"language_instruction": None},
@@ -157,10 +157,10 @@ def test_placements_say_where_each_field_goes():
             },
         )
 
-    # Which texts may be the task: neither bytes nor video.
+    # Texts may be the task; bytes and video may not.
     hinted = {
         placement.field
-        for placement in LeRobotExport(Episodes(Untold())).placements()
+        for placement in LeRobotExport(Episodes(WithoutTask())).placements()
         if "pass task=" in placement.why
     }
     assert hinted == {"operator", "steps/observation/note"}
@@ -178,7 +178,7 @@ def test_placements_say_where_each_field_goes():
         ({"fps": 5.0, "data_files_size_in_mb": 0}, "got 0, expected a positive number"),
     ],
 )
-def test_options_that_do_not_fit(options, message):
+def test_options_that_contradict_the_data_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         LeRobotExport(Episodes(RobotSource(fps=None)), **options)
 
@@ -192,14 +192,14 @@ def test_images_of_several_sizes_are_refused_or_kept_in_the_sidecar(tmp_path):
             return episode
 
     with pytest.raises(ValueError, match=r"robot 1, observation/wrist: .*to_sidecar="):
-        exported(tmp_path / "made", Sizes())
-    path = exported(tmp_path / "kept", Sizes(), to_sidecar=["observation/wrist"])
+        write_export(tmp_path / "made", Sizes())
+    path = write_export(tmp_path / "kept", Sizes(), to_sidecar=["observation/wrist"])
     assert "observation.wrist" not in check_layout(path)[0]
 
 
 def test_an_episode_without_rows_is_refused(tmp_path):
     with pytest.raises(ValueError, match="robot 0: LeRobot cannot hold an episode without"):
-        exported(tmp_path / "made", RobotSource((0, 2)))
+        write_export(tmp_path / "made", RobotSource((0, 2)))
 
 
 def test_long_episodes_warn_of_times_that_old_readers_refuse(tmp_path):
@@ -208,12 +208,12 @@ def test_long_episodes_warn_of_times_that_old_readers_refuse(tmp_path):
 
         def read(self, split, index, fields=None, rows=slice(None)):
             steps = {"action": np.zeros(15_600, np.int64), **step_flags([15_600], [False])}
-            origin = Origin("made up", 0, 15_600)
+            origin = Origin("synthetic", 0, 15_600)
             metadata = {"seed": np.int64(0), "operator": ""}
             return SourceEpisode("a", steps, origin, True, False, metadata=metadata)
 
     with pytest.warns(UserWarning, match=r"episode a lasts 1040 seconds: .* LeRobot 0\.3"):
-        exported(tmp_path / "made", Long((15_600,)), fps=15.0, version="v2.1")
+        write_export(tmp_path / "made", Long((15_600,)), fps=15.0, version="v2.1")
 
 
 def _png(image):
@@ -241,7 +241,7 @@ print(json.dumps({"fps": dataset.fps, "stats": sorted(dataset.meta.stats)}))
 def check_by_lerobot(source, path, tmp_path, script=_READ_30, *arguments):
     foreign_readers.run("lerobot", script, path, tmp_path / "read.npz", *arguments)
     actual = np.load(tmp_path / "read.npz")
-    episodes = [expected(source, index) for index in range(len(source.lengths))]
+    episodes = [expected_rows(source, index) for index in range(len(source.lengths))]
     for name in episodes[0]:
         columns = [episode[name] for episode in episodes]
         if name == "observation.wrist":
@@ -257,14 +257,14 @@ def check_by_lerobot(source, path, tmp_path, script=_READ_30, *arguments):
         elif expected_column.dtype == object:
             expected_column = expected_column.astype(str)
         elif expected_column.dtype == np.float64:
-            expected_column = expected_column.astype(np.float32)  # torch makes Python's numbers so.
+            expected_column = expected_column.astype(np.float32)  # As torch converts numbers.
         assert np.array_equal(actual[name], expected_column), name
 
 
 @pytest.mark.slow
 def test_lerobot_reads_version_3(tmp_path):
     source = RobotSource()
-    check_by_lerobot(source, exported(tmp_path / "made", source), tmp_path)
+    check_by_lerobot(source, write_export(tmp_path / "made", source), tmp_path)
 
 
 _CONVERT = """
@@ -279,7 +279,7 @@ print(json.dumps(None))
 @pytest.mark.slow
 def test_lerobot_converts_version_2(tmp_path):
     source = RobotSource()
-    path = exported(tmp_path / "made", source, version="v2.1")
+    path = write_export(tmp_path / "made", source, version="v2.1")
     foreign_readers.run("lerobot", _CONVERT, path)
     check_by_lerobot(source, path, tmp_path)
 
@@ -302,5 +302,5 @@ def test_old_lerobot_reads_version_2(tmp_path):
     if not folder:
         pytest.skip("LEROBOT_0_3 names no folder with lerobot 0.3.3 and datasets 3.6")
     source = RobotSource()
-    path = exported(tmp_path / "made", source, version="v2.1")
+    path = write_export(tmp_path / "made", source, version="v2.1")
     check_by_lerobot(source, path, tmp_path, _READ_21, folder)

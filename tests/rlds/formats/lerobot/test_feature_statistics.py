@@ -1,4 +1,4 @@
-"""The statistics of features: against NumPy, and against LeRobot's own code."""
+"""The statistics of features, compared with NumPy and with LeRobot's own code."""
 
 import copy
 import json
@@ -49,14 +49,14 @@ def test_statistics_of_columns_are_exact(name):
     assert actual["count"].tolist() == [len(column)]
 
 
-def test_nan_spoils_the_statistics_of_its_own_element_only():
+def test_nan_affects_only_the_statistics_of_its_element():
     actual = column_statistics(np.array([[1, np.nan], [3, 2]]))
     assert actual["min"][0] == 1
     assert np.isnan([actual[name][1] for name in ("min", "max", "mean", "std")]).all()
 
 
 @pytest.mark.parametrize("images", IMAGES)
-def test_statistics_of_images_are_those_of_their_pixels(images):
+def test_statistics_of_images_are_computed_from_their_pixels(images):
     actual = image_statistics(images)
     step = 2 if images.shape[1] > 300 else 1
     pixels = images[:, ::step, ::step].reshape(-1, 3) / 255
@@ -67,13 +67,13 @@ def test_statistics_of_images_are_those_of_their_pixels(images):
         expected = np.quantile(pixels, share, 0, method="inverted_cdf")
         np.testing.assert_allclose(actual[name].reshape(-1), expected, err_msg=name)
     assert actual["count"].tolist() == [len(images)]
-    deep = image_statistics(images[..., :1].astype(np.uint16) * 100)
-    np.testing.assert_allclose(deep["mean"].reshape(-1), pixels[:, 0].mean() * 25500)
-    depths = np.linspace(0.5, 9, 256).astype(np.float32)  # Of codes.
+    depth_stats = image_statistics(images[..., :1].astype(np.uint16) * 100)
+    np.testing.assert_allclose(depth_stats["mean"].reshape(-1), pixels[:, 0].mean() * 25500)
+    depths = np.linspace(0.5, 9, 256).astype(np.float32)  # Of the codes.
     codes = images[..., :1]
-    of_codes = image_statistics(codes.astype(np.uint16), depths)
+    code_stats = image_statistics(codes.astype(np.uint16), depths)
     for name, value in image_statistics(depths[codes]).items():
-        np.testing.assert_allclose(of_codes[name], value, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(code_stats[name], value, rtol=1e-6, err_msg=name)
 
 
 def test_totals_are_the_statistics_of_all_rows():
@@ -89,15 +89,14 @@ def test_totals_are_the_statistics_of_all_rows():
         expected = np.quantile(COLUMNS["state"].astype(float), share, 0)
         np.testing.assert_allclose(actual[name], expected)
     assert before.features["state"]["count"].tolist() == [5]
-    again = Total(total.features)
-    assert not QUANTILES.keys() & again.features["state"].keys()  # Nobody has read the rows.
+    restored = Total(total.features)
+    assert not QUANTILES.keys() & restored.features["state"].keys()  # No rows have been read.
     for chunk in chunks:
-        again.add_quantiles({"state": column_statistics(chunk)}, {"state": chunk})
-    np.testing.assert_array_equal(again.features["state"]["q90"], actual["q90"])
+        restored.add_quantiles({"state": column_statistics(chunk)}, {"state": chunk})
+    np.testing.assert_array_equal(restored.features["state"]["q90"], actual["q90"])
 
 
-def test_quantiles_of_many_rows_are_exact_in_any_division():
-    """They are exact, whoever has seen which rows."""
+def test_quantiles_of_many_rows_are_exact_for_any_chunks():
     rng = np.random.default_rng(6)
     columns = [rng.normal(size=50_000), rng.random(50_000) < 0.3, rng.integers(0, 7, 50_000)]
     columns += [np.where(rng.random(50_000) < 0.2, np.inf, 1), np.arange(50_000) // 20_000]
@@ -112,12 +111,12 @@ def test_quantiles_of_many_rows_are_exact_in_any_division():
     for name, share in QUANTILES.items():
         with np.errstate(invalid="ignore"):
             expected = np.quantile(rows, share, 0)
-        expected[np.isnan(expected)] = np.inf  # That is between two infinite values.
+        expected[np.isnan(expected)] = np.inf  # NaN lies between two infinite values.
         np.testing.assert_array_equal(total.features["state"][name], expected, name)
 
 
-def test_image_quantiles_are_those_of_all_pixels():
-    """Of a dark episode and a shorter bright one, no quantile is a mean of theirs."""
+def test_image_quantiles_are_computed_from_all_pixels():
+    """Quantiles of a dark episode and a shorter bright one are not averaged."""
     dark, bright = (np.linspace(a, a + 50, 2500).astype(np.uint8) for a in (0, 200))
     total = Total()
     for pixels, count in ((dark, 8), (bright, 2)):
@@ -139,20 +138,20 @@ paths = json.load(open(sys.argv[1] + "/paths.json"))
 features = {name: {"dtype": "image"} for name in paths}
 features |= {name: {"dtype": str(column.dtype)} for name, column in columns.items()}
 names = [name for name in columns if name != "single"]
-episodes = [{name: columns[name][part] for name in names} for part in (slice(0, 20), slice(20, 57))]
-def said(found):
-    return {a: {b: value.tolist() for b, value in kinds.items()} for a, kinds in found.items()}
+episodes = [{name: columns[name][rows] for name in names} for rows in (slice(0, 20), slice(20, 57))]
+def to_lists(stats):
+    return {a: {b: value.tolist() for b, value in kinds.items()} for a, kinds in stats.items()}
 each = [compute_episode_stats(episode, features) for episode in episodes]
 print(json.dumps({
-    "one": said(compute_episode_stats({**columns, **paths}, features)),
-    "all": said(aggregate_stats(each)),
+    "one": to_lists(compute_episode_stats({**columns, **paths}, features)),
+    "all": to_lists(aggregate_stats(each)),
     "sampled": {length: sample_indices(length) for length in (1, 99, 101, 750, 3000)},
 }))
 """
 
 
 @pytest.mark.slow
-def test_statistics_are_those_that_lerobot_computes(tmp_path):
+def test_statistics_equal_those_of_lerobot(tmp_path):
     paths = {}
     for index, images in enumerate(IMAGES):
         files = [tmp_path / f"{index}_{row}.png" for row in range(len(images))]
@@ -179,9 +178,9 @@ def test_statistics_are_those_that_lerobot_computes(tmp_path):
             for kind, value in kinds.items():
                 value = np.asarray(value)
                 assert actual[name][kind].shape == value.shape, (name, kind)
-                # Theirs are of 32 bits, and their quantiles of 5000 bins.
+                # LeRobot computes in 32 bits, and takes quantiles from 5000 bins.
                 if kind in QUANTILES and expected is theirs["all"]:
-                    continue  # LeRobot takes the mean of those of the episodes.
+                    continue  # LeRobot averages the quantiles of the episodes.
                 if kind in QUANTILES and len(COLUMNS.get(name, "several")) > 1:
                     assert (abs(actual[name][kind] - value) <= 1.01 * span / 5000 + 1e-5).all()
                 elif kind in ("mean", "std"):

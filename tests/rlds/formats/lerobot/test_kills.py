@@ -1,4 +1,4 @@
-"""Recordings that are killed, or fill a disk, at random moments: what was accepted is there."""
+"""Recordings that are killed, or fill a disk, at random moments: accepted steps are kept."""
 
 import random
 import subprocess
@@ -20,8 +20,8 @@ pytest.importorskip("av")
 _SEEDS = 3
 
 
-def killed(kind, path, seconds):
-    """Returns the last episode that has to be there."""
+def record_and_kill(kind, path, seconds):
+    """Kills a recorder; returns the last episode that has to be complete."""
     command = [sys.executable, killed_cameras.__file__, kind, path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         output = process.stdout.readline()
@@ -30,8 +30,8 @@ def killed(kind, path, seconds):
         return int((output + process.stdout.read()).split()[-1])
 
 
-def mended(kind, path):
-    """The recovered source; a running episode included."""
+def open_recovered(kind, path):
+    """Returns the recovered episodes, including a running one."""
     if kind == "streams":
         return rlds.sources.open(path, video="frames", max_age=0.001)
     if kind == "lerobot":
@@ -49,8 +49,8 @@ def test_flushed_steps_survive_a_kill(kind, seed, tmp_path):
 
 
 def check(kind, seconds, path):
-    last = killed(kind, path, seconds)
-    episodes = mended(kind, path)
+    last = record_and_kill(kind, path, seconds)
+    episodes = open_recovered(kind, path)
     assert len(episodes) > last
     for index in range(len(episodes)):
         steps = episodes.columns(index)

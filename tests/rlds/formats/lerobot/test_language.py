@@ -36,19 +36,19 @@ EVENTS = {
 }
 
 
-def persistent():
+def text_rows():
     names = ("role", "content", "style", "timestamp")
     return [{**dict(zip(names, row)), "camera": None, "tool_calls": None} for row in TEXTS]
 
 
-def events(row):
+def event_rows(row):
     names = ("role", "content", "style", "camera")
     lines = [dict(zip(names, event)) for event in EVENTS.get(row, ())]
     return [{**each, "tool_calls": None if each["style"] else [CALL]} for each in lines]
 
 
 def rewrite(path, change):
-    """Has a function change the table of each data file; declares its columns."""
+    """Changes the table of each data file by a function; declares its columns."""
     info = path / "meta/info.json"
     contents = json.loads(info.read_text())
     for file in sorted((path / "data").rglob("*.parquet")):
@@ -61,19 +61,19 @@ def rewrite(path, change):
     return path
 
 
-def annotated(path):
-    frames = pa.array([events(row) for row in range(9)])  # One type, whatever a file has.
+def write_annotated(path):
+    frames = pa.array([event_rows(row) for row in range(9)])  # One type for all files.
 
     def change(table):
         rows = table["frame_index"].to_pylist()
-        table = table.append_column("language_persistent", pa.array([persistent()] * len(rows)))
-        column = pa.array([events(row) for row in rows], frames.type)
+        table = table.append_column("language_persistent", pa.array([text_rows()] * len(rows)))
+        column = pa.array([event_rows(row) for row in rows], frames.type)
         return table.append_column("language_events", column)
 
     return rewrite(raw.write_v3(path, codecs={raw.TOP: "h264"}), change)
 
 
-def holding(style, time):
+def latest_texts(style, time):
     """Returns the latest texts of a style at a time, by a plain loop."""
     lines = [row for row in TEXTS if row[2] == style and row[3] <= time + 1e-6]
     last = max((row[3] for row in lines), default=None)
@@ -81,22 +81,22 @@ def holding(style, time):
 
 
 def test_columns_of_language_are_texts_of_steps(tmp_path):
-    episodes = rlds.sources.open(annotated(tmp_path / "raw"))
+    episodes = rlds.sources.open(write_annotated(tmp_path / "raw"))
     assert episodes.spec["steps"]["language"].keys() > {"subtask", "vqa", "tool_calls"}
     for episode in episodes:
         texts, times = episode.steps["language"], episode.steps["timestamp"]
         for style in STYLES:
-            assert texts[style].tolist() == [holding(style, time) for time in times], style
+            assert texts[style].tolist() == [latest_texts(style, time) for time in times], style
         assert texts["vqa"].tolist()[:3] == ["", 'what is it?\n{"label": "cup"}', ""]
         assert texts["interjection"].tolist()[2:4] == ["", "faster"]
         assert json.loads(texts["tool_calls"][3]) == [CALL]
-        assert json.loads(episode.steps["language_persistent"][0]) == persistent()
+        assert json.loads(episode.steps["language_persistent"][0]) == text_rows()
         assert not any(texts["trace"])
 
 
 def test_edits_keep_the_language_of_each_step(tmp_path):
-    """Of trimmed episodes, the times are counted from the first step that stays, as all are."""
-    path = annotated(tmp_path / "raw")
+    """Times of trimmed episodes begin at the first step that stays."""
+    path = write_annotated(tmp_path / "raw")
     before = list(rlds.sources.open(path))
     set_plan = Set("steps/language/plan", "just do it", where="index = 1")
     rlds.edit(
@@ -114,8 +114,8 @@ def test_edits_keep_the_language_of_each_step(tmp_path):
     assert actual == [*((style, 0.0) for style in styles), ("subtask", 0.2), ("memory", 0.2)]
 
 
-def subtasks(path, names=("reach", "grasp")):
-    """A dataset of an older LeRobot, which numbers subtasks."""
+def write_subtasks(path, names=("reach", "grasp")):
+    """Writes a dataset of an older LeRobot, which numbers subtasks."""
     table = pa.table({"subtask_index": [0, 1], "subtask": names})
 
     def change(table):
@@ -127,13 +127,13 @@ def subtasks(path, names=("reach", "grasp")):
     return path
 
 
-def test_numbers_of_subtasks_are_texts(tmp_path):
-    path = subtasks(tmp_path / "raw")
+def test_subtask_numbers_are_read_as_texts(tmp_path):
+    path = write_subtasks(tmp_path / "raw")
     rlds.edit(path, Delete(episodes=[1]), to=tmp_path / "made")
     for folder in (path, tmp_path / "made"):
         texts = rlds.sources.open(folder)[0].steps["language"]["subtask"]
         assert texts.tolist() == [["reach", "grasp"][row > 2] for row in range(len(texts))]
-    other = subtasks(tmp_path / "other", ("lift", "reach"))
+    other = write_subtasks(tmp_path / "other", ("lift", "reach"))
     rlds.edit(tmp_path / "made", Merge([other]), Delete(episodes=[3]))
     actual = pq.read_table(tmp_path / "made/meta/subtasks.parquet").to_pylist()
     assert [row["subtask"] for row in actual] == ["reach", "grasp", "lift"]
@@ -146,7 +146,7 @@ def test_numbers_of_subtasks_are_texts(tmp_path):
 
 
 def test_an_unknown_subtask_number_is_an_error(tmp_path):
-    path = subtasks(tmp_path)
+    path = write_subtasks(tmp_path)
     pq.write_table(pa.table({"subtask_index": [0], "subtask": ["reach"]}), path / SUBTASKS)
     with pytest.raises(SourceError, match=r"row 3, field .*: the dataset has no subtask 1"):
         rlds.sources.open(path)[0]
@@ -161,9 +161,9 @@ def add_labels(path):
     return labelled(rlds.sources.open(path))
 
 
-@pytest.mark.parametrize("write", [annotated, subtasks, raw.write_v3])
+@pytest.mark.parametrize("write", [write_annotated, write_subtasks, raw.write_v3])
 def test_labels_become_a_column_of_language(tmp_path, write):
-    """In data that came from LeRobot. Texts of other styles stay."""
+    """The data came from LeRobot. Texts of other styles are kept."""
     before = add_labels(write(tmp_path / "raw"))
     exported = export(before, "lerobot", tmp_path / "made")
     placements = {placement.field: placement.place for placement in exported.placements}
@@ -198,20 +198,20 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset
 from lerobot.datasets.language_render import active_at
 dataset = LeRobotDataset("a/b", root=sys.argv[1], video_backend="pyav")
 assert dataset.meta.has_language_columns
-found = []
+texts = []
 for row in range(len(dataset)):
     frame = dataset[row]
-    said = frame["language_persistent"]
-    active = active_at(float(frame["timestamp"]), persistent=said, style="subtask")
-    found.append((active or {}).get("content") or "")
+    rows = frame["language_persistent"]
+    active = active_at(float(frame["timestamp"]), persistent=rows, style="subtask")
+    texts.append((active or {}).get("content") or "")
 print()
-print(json.dumps(found))
+print(json.dumps(texts))
 """
 
 
 @pytest.mark.slow
-def test_lerobot_finds_the_same_subtasks(tmp_path):
-    path = annotated(tmp_path / "raw")
+def test_lerobot_reads_the_same_subtasks(tmp_path):
+    path = write_annotated(tmp_path / "raw")
     export(add_labels(path), "lerobot", tmp_path / "labelled")
     rlds.edit(path, Trim(3, 6, where="index = 2"), to=tmp_path / "cut")
     export(ClipSource(), "zarr", tmp_path / "zarr", allow_loss=True)

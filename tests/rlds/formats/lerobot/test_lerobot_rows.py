@@ -1,4 +1,4 @@
-"""Datasets of LeRobot that come from LeRobot: the same rows and packets."""
+"""Exports of LeRobot datasets to LeRobot: the rows and packets are the same."""
 
 import io
 import itertools
@@ -30,38 +30,37 @@ LeRobotSource = rlds.sources.formats()["lerobot"].load()
 VIDEOS = {raw.TOP: "h264", raw.DEPTH: "depth"}
 
 
-def packets(clip):
+def demux(clip):
     with av.open(io.BytesIO(clip)) as container:
         return [bytes(packet) for packet in container.demux(video=0) if packet.size]
 
 
-def pixels(image):
+def decode(image):
     return np.asarray(PIL.Image.open(io.BytesIO(image)))
 
 
-def statistics(about):
-    row = json.loads(about["lerobot/row"])
+def read_stats(metadata):
+    row = json.loads(metadata["lerobot/row"])
     return {name: value for name, value in row.items() if name.startswith("stats/")}
 
 
-def assert_same(one, other):
+def assert_same(path, copy):
     """Checks that rows, packets, statistics, tasks, info.json and small files are equal."""
-    read = [list(rlds.sources.open(path, "all")) for path in (one, other)]
-    for episode, again in zip(*read, strict=True):
-        for name, column in leaves_at(episode.steps, None):
-            assert np.array_equal(column, lookup(again.steps, name)), name
-            assert column.dtype == lookup(again.steps, name).dtype
-        about, about_again = (dict(leaves_at(each.metadata, None)) for each in (episode, again))
-        assert about.keys() == about_again.keys()
-        for name, value in about.items():
+    episodes = [list(rlds.sources.open(folder, "all")) for folder in (path, copy)]
+    for old, new in zip(*episodes, strict=True):
+        for name, column in leaves_at(old.steps, None):
+            assert np.array_equal(column, lookup(new.steps, name)), name
+            assert column.dtype == lookup(new.steps, name).dtype
+        before, after = (dict(leaves_at(each.metadata, None)) for each in (old, new))
+        assert before.keys() == after.keys()
+        for name, value in before.items():
             if name.endswith("/clip"):
-                first, more = (packets(each[name]) for each in (about, about_again))
-                assert first == more
+                assert demux(value) == demux(after[name])
             elif name != "lerobot/row":
-                assert np.array_equal(value, about_again[name]), name
-        stats, again = statistics(about), statistics(about_again)
-        assert stats == {name: again[name] for name in stats}
-    metadata = [rlds.sources.open(path, "all").metadata["lerobot"] for path in (one, other)]
+                assert np.array_equal(value, after[name]), name
+        stats, new_stats = read_stats(before), read_stats(after)
+        assert stats == {name: new_stats[name] for name in stats}
+    metadata = [rlds.sources.open(each, "all").metadata["lerobot"] for each in (path, copy)]
     assert metadata[0]["fields"] == metadata[1]["fields"]
     tasks = [sorted((row["task_index"], row["task"]) for row in each["tasks"]) for each in metadata]
     assert tasks[0] == tasks[1]
@@ -70,11 +69,11 @@ def assert_same(one, other):
         assert info.pop("data_path")
         info.pop("video_path")
     assert metadata[0]["info"].items() <= metadata[1]["info"].items()
-    check_layout(other)
+    check_layout(copy)
 
 
 def write_all(path):
-    """A dataset of version 3.0 with videos, and with the files of GR00T and RoboCasa."""
+    """Writes a dataset of version 3.0 with videos and the files of GR00T and RoboCasa."""
     raw.write_v3(path, codecs=VIDEOS)
     raw.write_modality(path)
     raw.write_extras(path)
@@ -83,7 +82,7 @@ def write_all(path):
 
 
 @pytest.mark.slow
-def test_datasets_of_version_3_come_back(tmp_path):
+def test_datasets_of_version_3_are_exported_unchanged(tmp_path):
     path = write_all(tmp_path / "raw")
     exported = export(path, "lerobot", tmp_path / "made")
     assert_same(path, tmp_path / "made")
@@ -115,14 +114,14 @@ def test_video_cut_between_keyframes_is_exported_to_version_3_only(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["v2.1", "v2.0"])
-def test_datasets_of_version_2_come_back(tmp_path, version):
+def test_datasets_of_version_2_are_exported_unchanged(tmp_path, version):
     path = raw.write_v2(tmp_path / "raw", version=version, codecs={raw.TOP: "h264"}, tasks=(1, 0))
     export(path, "lerobot", tmp_path / "made")
     assert_same(path, tmp_path / "made")
 
 
 def rows_and_frames(path, count=None):
-    """The rows of each episode with the task, and the frames of its videos."""
+    """Returns the rows of each episode with the task, and the frames of its videos."""
     rows = []
     for episode in itertools.islice(rlds.sources.open(path), count):
         steps = {**episode.steps}
@@ -136,14 +135,14 @@ def rows_and_frames(path, count=None):
     return rows
 
 
-def assert_same_rows(one, other, *, ignored=()):
-    for (steps, frames), (again, frames_again) in zip(one, other, strict=True):
+def assert_same_rows(expected, actual, *, ignored=()):
+    for (steps, frames), (new_steps, new_frames) in zip(expected, actual, strict=True):
         for name, column in leaves_at(steps, None):
             if name not in ignored:
-                assert np.array_equal(column, lookup(again, name)), name
-        assert frames.keys() == frames_again.keys()
+                assert np.array_equal(column, lookup(new_steps, name)), name
+        assert frames.keys() == new_frames.keys()
         for name in frames:
-            assert np.array_equal(frames[name], frames_again[name])
+            assert np.array_equal(frames[name], new_frames[name])
 
 
 @pytest.mark.slow
@@ -171,7 +170,7 @@ def test_rows_and_frames_survive_both_versions(tmp_path):
 
 
 @pytest.mark.slow
-def test_some_episodes_are_renumbered(tmp_path):
+def test_a_selection_of_episodes_is_renumbered(tmp_path):
     path = write_all(tmp_path / "raw")
     export(path, "lerobot", tmp_path / "made", split="train[1:]")
     assert [len(rows["index"]) for rows in check_layout(tmp_path / "made")] == [5, 6]
@@ -218,26 +217,26 @@ def test_damaged_episodes_are_refused_or_left_out(tmp_path):
     assert_same_rows(rows_and_frames(path, 2), rows_and_frames(tmp_path / "made"))
 
 
-def without_last_value(file, name):
-    """Leaves out the last value of a column; returns its row."""
+def drop_last_value(file, name):
+    """Removes the last value of a column; returns its row."""
     table = pq.read_table(file)
     position, row = table.column_names.index(name), table.num_rows - 1
-    nothing = pa.nulls(1, table.schema.field(position).type)
-    column = pa.chunked_array([*table[name].slice(0, row).chunks, nothing])
+    null = pa.nulls(1, table.schema.field(position).type)
+    column = pa.chunked_array([*table[name].slice(0, row).chunks, null])
     pq.write_table(table.set_column(position, table.schema.field(position), column), file)
     return row
 
 
 @pytest.mark.parametrize("name", ["next.reward", "task_index"])
-def test_rows_damaged_behind_copied_ones_are_found(tmp_path, name):
-    """They are in one file, of which many rows are decoded together."""
+def test_damaged_rows_behind_copied_rows_are_an_error(tmp_path, name):
+    """All rows are in one file, of which many rows are decoded together."""
     raw.write_v3(tmp_path / "data", files=((*range(len(raw.LENGTHS)),),), codecs=VIDEOS)
     [file] = (tmp_path / "data/data").rglob("*.parquet")
-    row, last = without_last_value(file, name), len(raw.LENGTHS) - 1
+    row, last = drop_last_value(file, name), len(raw.LENGTHS) - 1
     edited = rlds.edit(tmp_path / "data", Delete(episodes=[last]), to=tmp_path / "made")
     assert edited.num_episodes == last
-    damaged = f"episode_{last:06}, row {row}, field '{name}': no value"
-    with pytest.raises(SourceError, match=damaged):
+    message = f"episode_{last:06}, row {row}, field '{name}': no value"
+    with pytest.raises(SourceError, match=message):
         rlds.edit(tmp_path / "data", Delete(episodes=[0]), to=tmp_path / "again")
 
 
@@ -264,7 +263,7 @@ def test_metadata_that_names_files_outside_the_dataset_is_refused(tmp_path, monk
 
 
 @pytest.mark.slow
-def test_a_dataset_of_tfds_is_exported_as_it_came(tmp_path):
+def test_a_tfds_dataset_of_lerobot_is_exported_unchanged(tmp_path):
     import tfds_builders
 
     path = write_all(tmp_path / "raw")
@@ -283,12 +282,12 @@ original, old, new = sys.argv[1:]
 convert_dataset("a/old", root=old, push_to_hub=False)
 datasets = [LeRobotDataset("a/b", root=root, video_backend="pyav") for root in (original, old, new)]
 for row in range(len(datasets[0])):
-    first, *others = (dataset[row] for dataset in datasets)
-    for other in others:
-        assert first.keys() == other.keys()
+    first, *copies = (dataset[row] for dataset in datasets)
+    for copy in copies:
+        assert first.keys() == copy.keys()
         for name, value in first.items():
-            again = other[name]
-            same = torch.equal(value, again) if hasattr(value, "shape") else value == again
+            copied = copy[name]
+            same = torch.equal(value, copied) if hasattr(value, "shape") else value == copied
             assert same, (row, name)
 print()
 print(json.dumps([len(dataset) for dataset in datasets]))
@@ -308,7 +307,7 @@ def video_files(path, video=raw.TOP):
     return sorted((path / "videos" / video).rglob("*.mp4"))
 
 
-def spans(path, video=raw.TOP):
+def read_spans(path, video=raw.TOP):
     rows = pq.read_table(path / "meta/episodes").to_pylist()
     names = [f"videos/{video}/{name}" for name in ("file_index", "from_timestamp", "to_timestamp")]
     return [tuple(row[name] for name in names) for row in rows]
@@ -326,15 +325,15 @@ def test_an_edit_keeps_packets_statistics_and_files(tmp_path, monkeypatch):
     for old, new in zip([before[2], before[0]], after, strict=True):
         for camera in ("top", "depth"):
             clips = [e.metadata["video"]["observation"]["images"][camera] for e in (old, new)]
-            ours = [packets_of(Clip(c["clip"], int(c["first"]), len(old))) for c in clips]
-            assert ours[0] == ours[1]
+            packets = [packets_of(Clip(c["clip"], int(c["first"]), len(old))) for c in clips]
+            assert packets[0] == packets[1]
         old_statistics, new_statistics = (
-            statistics(dict(leaves_at(episode.metadata, None))) for episode in (old, new)
+            read_stats(dict(leaves_at(episode.metadata, None))) for episode in (old, new)
         )
         for name, value in old_statistics.items():
             if name.split("/")[1] not in ("episode_index", "index", "task_index"):
                 assert new_statistics[name] == value, name
-    assert np.allclose(spans(tmp_path / "made"), [(0, 0.0, 0.6), (0, 0.6, 1.3)], atol=1e-12)
+    assert np.allclose(read_spans(tmp_path / "made"), [(0, 0.0, 0.6), (0, 0.6, 1.3)], atol=1e-12)
     assert len(video_files(tmp_path / "made")) == 1
     assert json.loads(after[0].metadata["lerobot"]["row"])["stats/index/max"] == [5]
     tasks = pq.read_table(tmp_path / "made/meta/tasks.parquet").to_pylist()
@@ -355,8 +354,8 @@ def test_trimmed_episodes_have_the_rows_and_frames_of_their_steps(tmp_path):
     check_layout(tmp_path / "made")
     before, after = rows_and_frames(path), rows_and_frames(tmp_path / "made")
     for index, rows in enumerate([slice(2, 5), slice(None), slice(2, 5)]):
-        [(old, frames), (new, again)] = before[index], after[index]
-        assert np.array_equal(frames["top"][rows], again["top"])
+        [(old, frames), (new, new_frames)] = before[index], after[index]
+        assert np.array_equal(frames["top"][rows], new_frames["top"])
         assert np.array_equal(old["action"][rows], new["action"])
         np.testing.assert_array_equal(new["frame_index"], np.arange(len(new["action"])))
         np.testing.assert_allclose(new["timestamp"], np.arange(len(new["action"])) / raw.FPS)
@@ -368,17 +367,17 @@ def test_trimmed_episodes_have_the_rows_and_frames_of_their_steps(tmp_path):
 
 
 def test_videos_of_different_codecs_are_merged_into_separate_files(tmp_path):
-    one = raw.write_v3(tmp_path / "one", codecs={raw.TOP: "h264"})
+    path = raw.write_v3(tmp_path / "one", codecs={raw.TOP: "h264"})
     raw.write_v3(tmp_path / "other", codecs={raw.TOP: "av1"}, lengths=(4, 4, 4))
-    rlds.edit(one, Merge([tmp_path / "other"]), to=tmp_path / "made")
-    actual = spans(tmp_path / "made")
+    rlds.edit(path, Merge([tmp_path / "other"]), to=tmp_path / "made")
+    actual = read_spans(tmp_path / "made")
     assert [file for file, _, _ in actual] == [0, 0, 0, 1, 1, 1]
-    expected = rows_and_frames(one) + rows_and_frames(tmp_path / "other")
+    expected = rows_and_frames(path) + rows_and_frames(tmp_path / "other")
     ignored = ("episode_index", "index")
     assert_same_rows(expected, rows_and_frames(tmp_path / "made"), ignored=ignored)
 
 
-def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
+def test_a_damaged_packet_in_the_export_is_an_error(tmp_path, monkeypatch):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"})
     finish = DatasetFiles.finish
 
@@ -386,7 +385,7 @@ def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
         finish(self, features)
         for file in video_files(self._directory):
             data = bytearray(file.read_bytes())
-            [first, *_] = packets(bytes(data))
+            [first, *_] = demux(bytes(data))
             data[data.index(first) + len(first) - 1] ^= 1
             file.write_bytes(data)
 
@@ -401,8 +400,8 @@ def test_a_packet_that_changed_on_the_way_is_found(tmp_path, monkeypatch):
 
 def test_tables_of_other_types_or_without_statistics_are_merged(tmp_path):
     """Rows that cannot be copied unchanged are copied by value."""
-    one = raw.write_v3(tmp_path / "one")
-    file = one / "data/chunk-000/file-001.parquet"
+    path = raw.write_v3(tmp_path / "one")
+    file = path / "data/chunk-000/file-001.parquet"
     table = pq.read_table(file)
     column_index = table.schema.get_field_index("next.reward")
     wide = table.set_column(column_index, "next.reward", table["next.reward"].cast("float64"))
@@ -412,8 +411,8 @@ def test_tables_of_other_types_or_without_statistics_are_merged(tmp_path):
         table = pq.read_table(file)
         names = [name for name in table.column_names if not name.startswith("stats/")]
         pq.write_table(table.select(names), file)
-    before = rows_and_frames(one) + rows_and_frames(other)
-    rlds.edit(one, Merge([other]), to=tmp_path / "made")
+    before = rows_and_frames(path) + rows_and_frames(other)
+    rlds.edit(path, Merge([other]), to=tmp_path / "made")
     check_layout(tmp_path / "made")
     after = rows_and_frames(tmp_path / "made")
     assert_same_rows(before, after, ignored=("episode_index", "index", "task_index"))
@@ -422,7 +421,7 @@ def test_tables_of_other_types_or_without_statistics_are_merged(tmp_path):
     np.testing.assert_allclose(total["next.reward"]["mean"], [rewards.mean(dtype=float)])
 
 
-def test_edits_rename_drop_and_add_fields_and_keep_all_others(tmp_path):
+def test_edits_rename_drop_and_add_fields_and_keep_other_fields(tmp_path):
     """All other features, rows, packets, statistics and small files are unchanged."""
     path = write_all(tmp_path / "raw")
     rlds.edit(
@@ -450,20 +449,20 @@ def test_edits_rename_drop_and_add_fields_and_keep_all_others(tmp_path):
     assert not (edited / ".rlds/columns").exists()
     assert sorted(folder.name for folder in (edited / "videos").iterdir()) == [front]
     for old, new in zip(rlds.sources.open(path), rlds.sources.open(edited), strict=True):
-        columns, again = (dict(leaves_at(episode.steps, None)) for episode in (old, new))
-        assert "note" not in again
-        np.testing.assert_array_equal(again.pop("speed"), old.steps["action"][:, 0] * 2)
-        for name, column in again.items():
-            was = name.replace("gear", "mode").replace("/hand", "/wrist")
-            np.testing.assert_array_equal(column, columns[was], err_msg=name)
+        columns, new_columns = (dict(leaves_at(episode.steps, None)) for episode in (old, new))
+        assert "note" not in new_columns
+        np.testing.assert_array_equal(new_columns.pop("speed"), old.steps["action"][:, 0] * 2)
+        for name, column in new_columns.items():
+            old_name = name.replace("gear", "mode").replace("/hand", "/wrist")
+            np.testing.assert_array_equal(column, columns[old_name], err_msg=name)
         clips = [
             episode.metadata["video"]["observation"]["images"][camera]
             for episode, camera in ((old, "top"), (new, "front"))
         ]
-        one, two = (packets_of(Clip(c["clip"], int(c["first"]), len(old))) for c in clips)
-        assert one == two
+        packets = [packets_of(Clip(c["clip"], int(c["first"]), len(old))) for c in clips]
+        assert packets[0] == packets[1]
         old_statistics, new_statistics = (
-            statistics(dict(leaves_at(e.metadata, None))) for e in (old, new)
+            read_stats(dict(leaves_at(e.metadata, None))) for e in (old, new)
         )
         for name, value in old_statistics.items():
             _, feature, kind = name.split("/")
@@ -471,13 +470,13 @@ def test_edits_rename_drop_and_add_fields_and_keep_all_others(tmp_path):
                 assert name not in new_statistics or feature == "task_index"
             else:
                 assert new_statistics[f"stats/{names.get(feature, feature)}/{kind}"] == value
-        assert new_statistics["stats/speed/max"] == [again["action"][:, 0].max() * 2]
+        assert new_statistics["stats/speed/max"] == [new_columns["action"][:, 0].max() * 2]
     table = pq.read_schema(next((edited / "data").rglob("*.parquet")))
     assert json.loads(table.metadata[b"huggingface"])["info"]["features"].keys() == {*table.names}
 
 
-def test_fields_that_lerobot_has_no_place_for_do_not_change_its_columns(tmp_path):
-    """The rest of an episode is in the sidecar then, with what LeRobot counts anew."""
+def test_fields_that_lerobot_cannot_store_do_not_change_its_columns(tmp_path):
+    """The sidecar then has these fields, and the indices that LeRobot renumbers."""
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: "h264"}, info={"robot_type": "arm"})
     rlds.edit(path, Add("grade", lambda episode: 3), to=tmp_path / "made")
     edited = rlds.sources.open(tmp_path / "made")
@@ -497,7 +496,7 @@ def test_fields_that_lerobot_has_no_place_for_do_not_change_its_columns(tmp_path
     assert [*itertools.chain(*done[0])] == [*itertools.chain(*done[1])]
     assert_same_rows(rows_and_frames(path), rows_and_frames(tmp_path / "made"))
     rlds.edit(tmp_path / "made", Drop("grade"), Delete(episodes=[0]))
-    assert not (tmp_path / "made/.rlds/columns").exists()  # It fits LeRobot again.
+    assert not (tmp_path / "made/.rlds/columns").exists()  # LeRobot can store all fields again.
     ignored = ("episode_index", "index")
     assert_same_rows(rows_and_frames(path)[1:], rows_and_frames(tmp_path / "made"), ignored=ignored)
 
@@ -508,11 +507,11 @@ import torch
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 old, new = (LeRobotDataset("a/b", root=root, video_backend="pyav") for root in sys.argv[1:3])
 pairs, names = map(json.loads, sys.argv[3:])
-for one, other in pairs:
-    one, other = old[one], new[other]
-    for name in one.keys() - {"episode_index", "index", "task_index", "timestamp", "frame_index"}:
-        value, again = one[name], other[names.get(name, name)]
-        assert torch.equal(value, again) if hasattr(value, "shape") else value == again, name
+for index, new_index in pairs:
+    row, new_row = old[index], new[new_index]
+    for name in row.keys() - {"episode_index", "index", "task_index", "timestamp", "frame_index"}:
+        value, copied = row[name], new_row[names.get(name, name)]
+        assert torch.equal(value, copied) if hasattr(value, "shape") else value == copied, name
 print()
 print(json.dumps([len(new), len(pairs)]))
 """
@@ -520,10 +519,10 @@ print(json.dumps([len(new), len(pairs)]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["h264", "av1", "unaligned"])
-def test_lerobot_reads_what_was_edited(tmp_path, codec):
+def test_lerobot_reads_edited_datasets(tmp_path, codec):
     path = raw.write_v3(tmp_path / "raw", codecs={raw.TOP: codec}, files=((0, 1, 2),))
-    renamed = Rename("steps/observation/images/top", "steps/observation/images/front")
-    operations = [Trim(2, 5, where="steps > 6"), Delete(episodes=[1]), renamed]
+    rename = Rename("steps/observation/images/top", "steps/observation/images/front")
+    operations = [Trim(2, 5, where="steps > 6"), Delete(episodes=[1]), rename]
     rlds.edit(path, *operations, to=tmp_path / "made")
     pairs = [(2, 0), (3, 1), (4, 2), *((12 + row, 3 + row) for row in range(6))]
     arguments = json.dumps(pairs), json.dumps({raw.TOP: "observation.images.front"})
@@ -539,7 +538,7 @@ TASK, TEXT, VALID = (
 
 
 def write_annotated(path, write, word, indices=None):
-    """A dataset of GR00T: texts of each episode are of this word, or of all, or there is none."""
+    """Writes a dataset of GR00T: an annotation differs by episode, another is partly missing."""
     texts = {TEXT: [f"{word} {index}" for index in range(3)], VALID: ["valid", None, "valid"]}
     raw.write_annotations(write(path), texts, indices)
     return path, raw.texts_of_rows(path, [TASK, TEXT, VALID])
@@ -547,16 +546,16 @@ def write_annotated(path, write, word, indices=None):
 
 @pytest.mark.parametrize("write", [raw.write_v3, raw.write_v2])
 def test_task_numbers_lead_to_the_same_texts_after_edits(tmp_path, write):
-    """Each number leads to the text that it led to before, whatever the numbers of tasks are."""
+    """Also if the numbers of tasks have gaps."""
     path, texts = write_annotated(tmp_path / "a", write, "pick")
-    other, more = write_annotated(tmp_path / "b", write, "place")
+    other, other_texts = write_annotated(tmp_path / "b", write, "place")
     gaps, gap_texts = write_annotated(tmp_path / "gaps", write, "lift", [9, 7, 5, 4])
     names = [TASK, TEXT, VALID]
 
     rlds.edit(path, Merge([other, gaps]), to=tmp_path / "all")
-    assert raw.texts_of_rows(tmp_path / "all", names) == texts + more + gap_texts
+    assert raw.texts_of_rows(tmp_path / "all", names) == texts + other_texts + gap_texts
     rlds.edit(path, Merge([other]), Trim(begin=1), Delete(episodes=[0, 1, 2]), to=tmp_path / "cut")
-    trimmed = [[row_texts[1:] for row_texts in each] for each in (more, texts)]
+    trimmed = [[row_texts[1:] for row_texts in each] for each in (other_texts, texts)]
     assert raw.texts_of_rows(tmp_path / "cut", names[1:]) == trimmed[0]
     exported = export(path, "lerobot", tmp_path / "part", split="train[1:]")
     assert raw.texts_of_rows(tmp_path / "part", names) == texts[1:]
@@ -565,7 +564,7 @@ def test_task_numbers_lead_to_the_same_texts_after_edits(tmp_path, write):
     assert raw.texts_of_rows(tmp_path / "whole", names) == gap_texts
     last = LeRobotSource(tmp_path / "all").read("train", 8)
     indices = last.steps["annotation"]["human"]["validity"]
-    assert statistics({"lerobot/row": last.metadata["lerobot"]["row"]})[f"stats/{VALID}/max"] == [
+    assert read_stats({"lerobot/row": last.metadata["lerobot"]["row"]})[f"stats/{VALID}/max"] == [
         indices.max()
     ]
 
@@ -575,8 +574,8 @@ def test_task_numbers_lead_to_the_same_texts_after_edits(tmp_path, write):
     assert tasks[-1]["task"].startswith("place")
     export(tmp_path / "merged", "lerobot", tmp_path / "back")
     row_texts = raw.texts_of_rows(tmp_path / "back", names)
-    assert sorted(map(str, row_texts)) == sorted(map(str, texts + more))
-    # What older releases converted does not say which columns these are.
+    assert sorted(map(str, row_texts)) == sorted(map(str, texts + other_texts))
+    # Datasets that older releases converted do not mark these columns.
     file = tmp_path / "tfds/a/metadata.json"
     file.write_text(re.sub(r'"table": *"tasks"', '"table": ""', file.read_text()))
     assert not rlds.sources.open(file.parent).source.fields.steps["task_index"].table
@@ -587,7 +586,7 @@ def test_task_numbers_lead_to_the_same_texts_after_edits(tmp_path, write):
         to=tmp_path / "old",
     )
     assert raw.texts_of_rows(tmp_path / "old", names) == texts[1:]
-    # With images as video, it is another dataset, which has the same table.
+    # With images as video, it is a new dataset, which has the same table.
     export(path, "lerobot", tmp_path / "video", codec="h264")
     assert raw.texts_of_rows(tmp_path / "video", names[1:]) == trimmed[1]
     exported = export(gaps, "lerobot", tmp_path / "gap_video", codec="h264")
@@ -619,12 +618,12 @@ def test_task_columns_are_declared_with_an_option(tmp_path):
     with pytest.raises(ValueError, match="task_columns: got 'other', expected some of action"):
         LeRobotSource(path, task_columns=["other"])
     columns = {"task_columns": [name, TEXT]}
-    rename = Rename("steps/annotation/human/action/task_description", "said")
+    rename = Rename("steps/annotation/human/action/task_description", "text")
     rlds.edit(path, Delete(episodes=[0]), rename, to=tmp_path / "made", options=columns)
-    actual = raw.texts_of_rows(tmp_path / "made", [name, "said"])
+    actual = raw.texts_of_rows(tmp_path / "made", [name, "text"])
     assert actual == [["lay the table", "b"], [None, "c"]]
-    assert LeRobotSource(tmp_path / "made").task_columns == [name, "said"]
-    raw.write_tasks(path)  # Now the numbers have no texts.
+    assert LeRobotSource(tmp_path / "made").task_columns == [name, "text"]
+    raw.write_tasks(path)  # The numbers then have no texts.
     [fault] = [f for f in LeRobotSource(path).can.faults("train") if f.field == TEXT]
     assert fault.problem == "the dataset has no task 4"
     with pytest.raises(ValueError, match=rf"episode 0, {TEXT}: 5 has no text .* task_columns=\[\]"):
@@ -633,37 +632,35 @@ def test_task_columns_are_declared_with_an_option(tmp_path):
     annotations = rlds.sources.open(path)[0].steps["annotation"]["human"]["action"]
     assert {*annotations["task_description"].tolist()} == {5}
     assert not LeRobotSource(path).task_columns
-    without_last_value(max((path / "data").rglob("*.parquet")), TEXT)
+    drop_last_value(max((path / "data").rglob("*.parquet")), TEXT)
     source = LeRobotSource(path, task_columns=[TEXT])
-    assert not [*source.can.faults("train")]  # Reading the episode says it.
+    assert not [*source.can.faults("train")]  # Reading the episode reports it.
     with pytest.raises(SourceError, match="no value"):
         source.read("train", 1)
 
 
-@pytest.mark.parametrize(("form", "suffix"), [("zarr", ".zarr"), ("robomimic", ".hdf5")])
-def test_task_texts_survive_other_formats(tmp_path, form, suffix):
+@pytest.mark.parametrize(("format_name", "suffix"), [("zarr", ".zarr"), ("robomimic", ".hdf5")])
+def test_task_texts_survive_other_formats(tmp_path, format_name, suffix):
     texts, files = [], [tmp_path / f"{word}{suffix}" for word in ("pick", "place", "all")]
     for word, file in zip(("pick", "place"), files):
         path, actual = write_annotated(tmp_path / word, raw.write_v3, word)
-        export(path, form, file)
+        export(path, format_name, file)
         texts += actual
     rlds.edit(files[0], Merge([files[1]]), to=files[2])
     export(files[2], "lerobot", tmp_path / "back")
     actual = raw.texts_of_rows(tmp_path / "back", [TASK, TEXT, VALID])
     assert sorted(map(str, actual)) == sorted(map(str, texts))
     before, after = (rlds.sources.open(tmp_path / name)[0] for name in ("pick", "back"))
-    images = [pixels(each.steps["observation"]["images"]["wrist"][0]) for each in (before, after)]
+    images = [decode(each.steps["observation"]["images"]["wrist"][0]) for each in (before, after)]
     np.testing.assert_array_equal(*images)
     # Episodes that are copied get the numbers that their texts have in the merged table.
-    counted = [Drop("lerobot/row"), Drop("steps/task_index")]
+    drops = [Drop("lerobot/row"), Drop("steps/task_index")]
     for file, name in zip(files, ("first", "second")):
-        rlds.edit(file, *counted, to=tmp_path / f"{name}{suffix}")
+        rlds.edit(file, *drops, to=tmp_path / f"{name}{suffix}")
         export(tmp_path / f"{name}{suffix}", "lerobot", tmp_path / name)
         assert (tmp_path / name / ".rlds/columns").exists()
     merge = Merge([tmp_path / "second"])
     rlds.edit(tmp_path / "first", merge, Delete(episodes=[0]), to=tmp_path / "merged")
     actual = raw.texts_of_rows(tmp_path / "merged", [TASK, TEXT, VALID])
-    expected_parts = [
-        raw.texts_of_rows(tmp_path / n, [TASK, TEXT, VALID]) for n in ("first", "second")
-    ]
-    assert actual == [*expected_parts[0][1:], *expected_parts[1]]
+    expected = [raw.texts_of_rows(tmp_path / n, [TASK, TEXT, VALID]) for n in ("first", "second")]
+    assert actual == [*expected[0][1:], *expected[1]]

@@ -1,4 +1,4 @@
-"""Recording straight into a LeRobot dataset: it is whole after each episode, whatever happens."""
+"""Recording into a LeRobot dataset, which is complete after each episode."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ pytest.importorskip("av")
 VIDEO = {"top": Video(quality=5, gop=10), "robot/wrist": Video(quality=5, gop=10)}
 
 
-def recorder(path, **arguments):
+def open_recorder(path, **arguments):
     options = {"fps": 30, "task": "pick", "video": VIDEO, **arguments}
     return envlogger.EnvLogger(Arm(), backend=LeRobotBackendWriter, data_directory=path, **options)
 
@@ -41,7 +41,7 @@ def play(env, index):
         timestep = env.step(np.full(2, index, np.float32))
 
 
-def files(path):
+def file_sizes(path):
     return {
         os.path.relpath(os.path.join(folder, name), path): os.path.getsize(
             os.path.join(folder, name)
@@ -53,7 +53,7 @@ def files(path):
 
 
 def check(path, indices, tasks):
-    """Checks all that is in a dataset."""
+    """Checks the episodes, info.json and stats.json of a dataset."""
     episodes = rlds.sources.open(path, video="frames")
     assert len(episodes) == len(indices)
     for index, (value, task) in enumerate(zip(indices, tasks)):
@@ -76,29 +76,29 @@ def check(path, indices, tasks):
 
 def test_the_dataset_is_complete_after_each_episode(tmp_path):
     path = tmp_path / "robot"
-    with recorder(path) as env:
+    with open_recorder(path) as env:
         play(env, 1)
         env.flush()
         check(path, [1], ["pick"])
-        one = files(path)
+        sizes = file_sizes(path)
         play(env, 2)
         env.flush()
         check(path, [1, 2], ["pick"] * 2)
-        env.discard_episode()  # That which has ended.
+        env.discard_episode()  # The ended one.
         env.flush()
-        assert files(path) == one
+        assert file_sizes(path) == sizes
         env.reset()
         env.step(np.zeros(2, np.float32))
-        env.discard_episode()  # One that is running.
+        env.discard_episode()  # The running one.
         env.flush()
-        assert files(path) == one
+        assert file_sizes(path) == sizes
     assert not (path / ".rlds").exists()
-    with recorder(path, task="place") as env:
+    with open_recorder(path, task="place") as env:
         play(env, 3)
-    with recorder(path, episode_fn=lambda *_: {"task": "push"}) as env:
+    with open_recorder(path, episode_fn=lambda *_: {"task": "push"}) as env:
         play(env, 5)
     check(path, [1, 3, 5], ["pick", "place", "push"])
-    before = files(path)
+    before = file_sizes(path)
     for arguments, message in (
         (
             {"fps": 10, "video": {name: Video(fps=10) for name in VIDEO}},
@@ -106,35 +106,35 @@ def test_the_dataset_is_complete_after_each_episode(tmp_path):
         ),
         ({"video": {"top": Video()}}, "of 'observation.robot.wrist' is"),
     ):
-        with pytest.raises(StorageError, match=message), recorder(path, **arguments) as env:
+        with pytest.raises(StorageError, match=message), open_recorder(path, **arguments) as env:
             play(env, 7)
-        assert files(path) == before
-        for left in (path / ".rlds").glob("recording-*"):
-            [episode] = rlds.sources.open(left, format="envlogger")
-            assert episode.num_steps == 40  # Nothing that was recorded is lost.
+        assert file_sizes(path) == before
+        for log in (path / ".rlds").glob("recording-*"):
+            [episode] = rlds.sources.open(log, format="envlogger")
+            assert episode.num_steps == 40  # The log has all recorded steps.
             shutil.rmtree(path / ".rlds")
     with pytest.raises(ValueError, match="30 frames a second, not 20"):
-        recorder(path, fps=20)
+        open_recorder(path, fps=20)
     pq.write_table(
         pa.table({"task_index": [0, 2], "task": ["a", "b"]}), path / "meta/tasks.parquet"
     )
     with pytest.raises(StorageError, match=r"has the numbers \[0, 2\], expected 0, 1, "):
-        recorder(path)
+        open_recorder(path)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()
     with pytest.raises(StorageError, match="is not a LeRobot dataset"):
-        recorder(tmp_path / "other")
+        open_recorder(tmp_path / "other")
 
 
 _ENDED = """
 import os, sys
 import numpy as np
 sys.path.insert(0, {folder!r})
-from test_recorder import play, recorder
-env = recorder({path!r})
-for number in range(3):
-    play(env, number)
-    env._backend.set_episode_metadata({{"task": f"task {{number}}"}})
+from test_recorder import play, open_recorder
+env = open_recorder({path!r})
+for index in range(3):
+    play(env, index)
+    env._backend.set_episode_metadata({{"task": f"task {{index}}"}})
 print("ended", flush=True)
 sys.stdin.readline()
 """
@@ -149,44 +149,44 @@ def test_a_second_recorder_is_refused_and_ended_episodes_survive_a_kill(tmp_path
     with subprocess.Popen([sys.executable, "-c", script], env=support, **pipes) as process:
         assert process.stdout.readline() == b"ended\n"
         with pytest.raises(StorageError, match=r"another recorder .* writes .*robot: wait"):
-            recorder(path)
+            open_recorder(path)
         process.kill()
     assert recover(path, tmp_path / "mended").num_episodes == 3
     check(tmp_path / "mended", [0, 1, 2], [f"task {index}" for index in range(3)])
-    with recorder(tmp_path / "other"):
+    with open_recorder(tmp_path / "other"):
         with pytest.raises(StorageError, match="another recorder"):
-            recorder(tmp_path / "other", video=None)
-    recorder(tmp_path / "other").close()
+            open_recorder(tmp_path / "other", video=None)
+    open_recorder(tmp_path / "other").close()
 
 
 _NOT_CLOSED = """
 import sys
 import numpy as np
 sys.path.insert(0, {folder!r})
-from test_recorder import play, recorder
-env = recorder({path!r})
-for number in range(3):
-    play(env, number)
+from test_recorder import play, open_recorder
+env = open_recorder({path!r})
+for index in range(3):
+    play(env, index)
 env.reset()
 for _ in range(20):
     env.step(np.zeros(2, np.float32))
 """
 
 
-def test_a_recorder_that_nobody_closes_keeps_its_episodes(tmp_path):
+def test_a_recorder_that_is_never_closed_keeps_its_episodes(tmp_path):
     path = tmp_path / "robot"
     script = _NOT_CLOSED.format(folder=os.path.dirname(__file__), path=os.fspath(path))
     support = {**os.environ, "PYTHONPATH": os.path.dirname(camera_arm.__file__)}
     command = [sys.executable, "-c", script]
-    ended = subprocess.run(command, env=support, stderr=subprocess.PIPE, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    result = subprocess.run(command, env=support, stderr=subprocess.PIPE, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
     actual = [(episode.num_steps, episode.complete) for episode in rlds.sources.open(path)]
     assert actual == [(39, True)] * 3 + [(20, False)]
     assert not (path / ".rlds").exists()
 
 
-class Broken(Arm):
-    """Its third episode ends with an error, and the fifth with a wrong frame."""
+class BrokenArm(Arm):
+    """An arm whose third episode ends with an error, and the fifth with a wrong frame."""
 
     episode = -1
 
@@ -215,24 +215,24 @@ def test_an_episode_without_an_end_is_incomplete(tmp_path):
                 errors += 1
 
     options = {"backend": LeRobotBackendWriter, "fps": 30, "task": "pick", "video": VIDEO}
-    with envlogger.EnvLogger(Broken(), data_directory=path, **options) as env:
+    with envlogger.EnvLogger(BrokenArm(), data_directory=path, **options) as env:
         record(env, 6)
     assert errors == 2
-    opened = rlds.sources.open(path)
-    assert [episode.complete for episode in opened] == [True, True, False, True, False, True]
-    assert [len(opened[index].steps["action"]) for index in range(6)] == [39, 39, 9, 39, 9, 39]
+    episodes = rlds.sources.open(path)
+    assert [episode.complete for episode in episodes] == [True, True, False, True, False, True]
+    assert [len(episodes[index].steps["action"]) for index in range(6)] == [39, 39, 9, 39, 9, 39]
     # LeRobot's own datasets have no such column.
     for file in path.glob("meta/episodes/*/*"):
         pq.write_table(pq.read_table(file).drop_columns("complete"), file)
     with (
         pytest.warns(UserWarning, match="has no last step. The dataset has no column"),
-        envlogger.EnvLogger(Broken(), data_directory=path, **options) as env,
+        envlogger.EnvLogger(BrokenArm(), data_directory=path, **options) as env,
     ):
         record(env, 4)
     assert [episode.complete for episode in rlds.sources.open(path)] == [True] * 10
 
 
-def test_a_first_step_that_is_refused_leaves_nothing(tmp_path):
+def test_a_refused_first_step_leaves_no_files(tmp_path):
     path, arm = tmp_path / "robot", Arm()
     with envlogger.EnvLogger(arm, backend=LeRobotBackendWriter, data_directory=path, fps=30) as env:
         play(env, 1)
@@ -248,18 +248,18 @@ def test_a_first_step_that_is_refused_leaves_nothing(tmp_path):
 
 def test_edits_in_place_wait_until_the_recorder_is_closed(tmp_path):
     path = tmp_path / "robot"
-    with recorder(path) as env:
+    with open_recorder(path) as env:
         for index in range(3):
             play(env, index)
         env.flush()
-        before = files(path)
+        before = file_sizes(path)
         with pytest.raises(StorageError, match="robot is being written"):
             rlds.edit(path, Delete(episodes=[0]))
         env.reset()
         with pytest.raises(StorageError, match=r"recording-.* is an unfinished recording"):
             rlds.edit(path, Delete(episodes=[0]))
         env.discard_episode()
-        assert files(path) == before
+        assert file_sizes(path) == before
         play(env, 3)
     rlds.edit(path, Delete(episodes=[0]))
     check(path, [1, 2, 3], ["pick"] * 3)
@@ -267,17 +267,17 @@ def test_edits_in_place_wait_until_the_recorder_is_closed(tmp_path):
 
 def test_logs_that_cannot_be_added_are_kept(tmp_path):
     path = tmp_path / "robot"
-    with recorder(path) as env:
+    with open_recorder(path) as env:
         play(env, 1)
-    env = recorder(path)
+    env = open_recorder(path)
     play(env, 2)
     (path / "meta/info.json").unlink()
     (path / "meta/info.json").mkdir()
     (path / "meta/info.json/file").touch()
-    lost = r"stops here: .*; 1 logs in .* have the last episodes. Remove .* `rlds recover"
-    with pytest.raises(StorageError, match=lost):
+    message = r"stops here: .*; 1 logs in .* have the last episodes. Remove .* `rlds recover"
+    with pytest.raises(StorageError, match=message):
         env.flush()
-    with pytest.raises(StorageError, match=lost):  # So does every later call.
+    with pytest.raises(StorageError, match=message):  # As in every later call.
         play(env, 3)
     env.close()
     [log] = (path / ".rlds").glob("recording-*")
@@ -295,32 +295,32 @@ print(json.dumps([data.num_episodes, len(data), item["task"], item["action"].tol
 
 
 @pytest.mark.slow
-def test_lerobot_reads_it_while_it_is_recorded(tmp_path):
+def test_lerobot_reads_a_dataset_during_its_recording(tmp_path):
     path = tmp_path / "robot"
-    with recorder(path) as env:
+    with open_recorder(path) as env:
         for index in (1, 2):
             play(env, index)
             env.flush()
-            read = foreign_readers.run("lerobot", _READ, path)
-            assert read == [index, 39 * index, "pick", [index] * 2, [3, 48, 64], [2]]
+            actual = foreign_readers.run("lerobot", _READ, path)
+            assert actual == [index, 39 * index, "pick", [index] * 2, [3, 48, 64], [2]]
 
 
 _SCRIPT = """
     import sys
     sys.path.insert(0, {support!r})
     sys.path.insert(0, {folder!r})
-    from test_recorder import play, recorder
-    with recorder({path!r}) as env:
-        for number in range(1000):
-            play(env, number)
+    from test_recorder import play, open_recorder
+    with open_recorder({path!r}) as env:
+        for index in range(1000):
+            play(env, index)
             env.flush()
-            print(number, flush=True)
+            print(index, flush=True)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wait", [1, 2, 4])
-def test_a_kill_costs_the_running_episode(tmp_path, wait):
+def test_a_kill_costs_at_most_the_running_episode(tmp_path, wait):
     path = tmp_path / "robot"
     names = {
         "support": os.path.dirname(camera_arm.__file__),
@@ -343,7 +343,7 @@ def test_a_kill_costs_the_running_episode(tmp_path, wait):
         pytest.warns(UserWarning, match="unfinished episodes of an earlier process")
         if is_left
         else contextlib.nullcontext(),
-        recorder(path) as env,
+        open_recorder(path) as env,
     ):
         play(env, count)
     check(path, [*range(count + 1)], ["pick"] * (count + 1))

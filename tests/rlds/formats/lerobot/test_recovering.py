@@ -1,4 +1,4 @@
-"""Crash recovery of LeRobot datasets: complete, and nothing else."""
+"""Crash recovery of LeRobot datasets: all complete episodes, and only these."""
 
 import dataclasses
 import json
@@ -29,11 +29,10 @@ TABLE = "meta/episodes/chunk-000/file-000.parquet"
 VIDEO = "videos/{}/chunk-000/file-{:03d}.mp4"
 VIDEO_2 = "videos/chunk-000/{}/episode_{:06d}.mp4"
 DATA_2 = "data/chunk-000/episode_{:06d}.parquet"
+
+
 # In LeRobot's own sets, an episode has one task.
-OWN_TASKS = {1: 1, 2: 0}
-
-
-def one_task(lengths):
+def episodes_with_one_task(lengths):
     data = raw.episodes(lengths)
     for arrays in data:
         arrays["task_index"] = np.full_like(arrays["task_index"], arrays["episode_index"][0] % 2)
@@ -41,17 +40,17 @@ def one_task(lengths):
 
 
 @pytest.fixture(scope="module")
-def sets(tmp_path_factory):
+def datasets(tmp_path_factory):
     """A dataset of each version: three episodes, two cameras."""
     path = tmp_path_factory.mktemp("lerobot")
     codecs = {raw.TOP: "h264", raw.DEPTH: "depth"}
-    raw.write_v3(path / "v3", codecs=codecs, columns_of=one_task)
+    raw.write_v3(path / "v3", codecs=codecs, columns_of=episodes_with_one_task)
     raw.write_v2(path / "v2", codecs=codecs)
-    return {name: (path / name, values(path / name)) for name in ("v3", "v2")}
+    return {name: (path / name, read_values(path / name)) for name in ("v3", "v2")}
 
 
-def values(path):
-    """All that is in each episode, but its numbers."""
+def read_values(path):
+    """Returns the columns of each episode except for its indices."""
     episodes = rlds.sources.open(path, video="frames")
     by_episode = []
     for index in range(len(episodes)):
@@ -70,16 +69,16 @@ def rlds_leaves(tree, path=""):
             yield f"{path}{name}", value
 
 
-def tree(path):
+def read_files(path):
     return {file.relative_to(path): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-def cut(path, name, size=None):
+def cut_file(path, name, size=None):
     data = (path / name).read_bytes()
     (path / name).write_bytes(data[: len(data) // 2 if size is None else size])
 
 
-def no_footers(path, *names):
+def remove_footers(path, *names):
     for name in names:
         raw.without_footer(path / name)
 
@@ -94,14 +93,14 @@ def change_table(path, function):
     pq.write_table(pa.Table.from_pylist(function(rows)), path / TABLE)
 
 
-def fewer_frames(path, name, episodes, dropped=0, more=()):
+def rewrite_video(path, name, episodes, dropped=0, more=()):
     """Writes a video again, with frames dropped or added."""
     frames = [raw.frames(raw.TOP, index, raw.LENGTHS[index]) for index in episodes]
     frames[0] = np.delete(frames[0], [*range(dropped)], axis=0)
     raw.write_video(path / name, [*frames, *more], "h264")
 
 
-def images(path, index, skip=()):
+def write_images(path, index, skip=()):
     for row, image in enumerate(raw.frames(raw.TOP, index, raw.LENGTHS[index])):
         if row not in skip:
             file = path / f"images/{raw.TOP}/episode-{index:06d}/frame-{row:06d}.png"
@@ -109,12 +108,12 @@ def images(path, index, skip=()):
             Image.fromarray(image).save(file)
 
 
-def lines(path, name, count):
+def keep_lines(path, name, count):
     text = (path / name).read_text().splitlines(keepends=True)
     (path / name).write_text("".join(text[:count]))
 
 
-def no_table(path):
+def remove_table(path):
     shutil.rmtree(path / "meta/episodes")
 
 
@@ -122,21 +121,21 @@ def no_table(path):
 
 
 def data_without_footers(path):
-    no_footers(path, DATA.format(0), DATA.format(1))
+    remove_footers(path, DATA.format(0), DATA.format(1))
 
 
 def table_without_footer(path):
-    no_footers(path, TABLE)
+    remove_footers(path, TABLE)
 
 
 def killed_after_some(path):  # State B.
     data_without_footers(path)
-    no_table(path)
+    remove_table(path)
     (path / "tmpabc").mkdir()
 
 
-def killed_in_tables(path):  # State E: rows and frames are there, and no number says so.
-    no_footers(path, DATA.format(1))
+def killed_in_tables(path):  # State E: rows and frames are complete, but not counted.
+    remove_footers(path, DATA.format(1))
     change_table(path, lambda rows: rows[:2])
     change_json(path, "meta/info.json", total_episodes=2, total_frames=12, splits={"train": "0:2"})
 
@@ -153,31 +152,31 @@ def killed_before_video(path):  # State F.
 
 
 def killed_in_rows(path):
-    no_table(path)
-    no_footers(path, DATA.format(1))
-    cut(path, DATA.format(1), (path / DATA.format(1)).stat().st_size - 100)
+    remove_table(path)
+    remove_footers(path, DATA.format(1))
+    cut_file(path, DATA.format(1), (path / DATA.format(1)).stat().st_size - 100)
 
 
 def surplus_frames(path):
-    no_table(path)
+    remove_table(path)
     (path / DATA.format(1)).unlink()
-    fewer_frames(path, VIDEO.format(raw.TOP, 0), (0, 1), more=[raw.frames(raw.TOP, 2, 6)])
+    rewrite_video(path, VIDEO.format(raw.TOP, 0), (0, 1), more=[raw.frames(raw.TOP, 2, 6)])
     shutil.rmtree(path / "videos" / raw.DEPTH / "chunk-000/file-001.mp4", ignore_errors=True)
 
 
 def surplus_frames_that_the_table_knows(path):
     data_without_footers(path)
-    fewer_frames(path, VIDEO.format(raw.TOP, 0), (0, 1), more=[raw.frames(raw.TOP, 2, 6)])
+    rewrite_video(path, VIDEO.format(raw.TOP, 0), (0, 1), more=[raw.frames(raw.TOP, 2, 6)])
 
 
 def images_left(path):
     killed_between_cameras(path)
-    images(path, 2)
+    write_images(path, 2)
 
 
 def some_images_left(path):
     killed_between_cameras(path)
-    images(path, 2, skip=[3])
+    write_images(path, 2, skip=[3])
 
 
 def encoded_left(path):
@@ -191,20 +190,20 @@ def encoded_left(path):
 def half_encoded_left(path):
     encoded_left(path)
     [file] = path.glob(f"tmp*/{raw.TOP}_streaming.mp4")
-    cut(path, file.relative_to(path))
+    cut_file(path, file.relative_to(path))
 
 
 def dropped_frame(path):
     killed_after_some(path)
-    fewer_frames(path, VIDEO.format(raw.TOP, 0), (0, 1), dropped=1)
+    rewrite_video(path, VIDEO.format(raw.TOP, 0), (0, 1), dropped=1)
 
 
 def dropped_frame_that_the_table_hides(path):
-    fewer_frames(path, VIDEO.format(raw.TOP, 0), (0, 1), dropped=1)
+    rewrite_video(path, VIDEO.format(raw.TOP, 0), (0, 1), dropped=1)
 
 
 def cut_video(path):
-    cut(path, VIDEO.format(raw.TOP, 0))
+    cut_file(path, VIDEO.format(raw.TOP, 0))
 
 
 def lost_video(path):
@@ -217,7 +216,7 @@ def lost_rows(path):
 
 def lost_rows_and_no_table(path):
     lost_rows(path)
-    no_table(path)
+    remove_table(path)
 
 
 def contradicted_row(path):
@@ -238,7 +237,7 @@ def empty_info(path):
 
 
 def half_info(path):
-    cut(path, "meta/info.json")
+    cut_file(path, "meta/info.json")
 
 
 def no_info(path):
@@ -257,7 +256,7 @@ def other_lengths(path):
 
 
 def tasks_without_footer(path):
-    no_footers(path, "meta/tasks.parquet")
+    remove_footers(path, "meta/tasks.parquet")
 
 
 def no_tasks(path):
@@ -270,26 +269,26 @@ def no_tasks_and_no_table(path):
 
 
 def half_statistics(path):
-    cut(path, "meta/stats.json")
+    cut_file(path, "meta/stats.json")
 
 
 def half_a_line(path):
-    cut(path, "meta/episodes.jsonl", (path / "meta/episodes.jsonl").stat().st_size - 9)
+    cut_file(path, "meta/episodes.jsonl", (path / "meta/episodes.jsonl").stat().st_size - 9)
 
 
 def no_lines(path):
-    lines(path, "meta/episodes.jsonl", 2)
-    lines(path, "meta/episodes_stats.jsonl", 1)
+    keep_lines(path, "meta/episodes.jsonl", 2)
+    keep_lines(path, "meta/episodes_stats.jsonl", 1)
 
 
 def cut_video_2(path):
     no_lines(path)
-    cut(path, VIDEO_2.format(raw.TOP, 2))
+    cut_file(path, VIDEO_2.format(raw.TOP, 2))
 
 
 def data_without_footer_2(path):
     no_lines(path)
-    no_footers(path, DATA_2.format(2))
+    remove_footers(path, DATA_2.format(2))
 
 
 def half_info_2(path):
@@ -299,7 +298,7 @@ def half_info_2(path):
 def surplus_frames_2(path):
     no_lines(path)
     file = VIDEO_2.format(raw.TOP, 2)
-    fewer_frames(path, file, (2,), more=[raw.frames(raw.TOP, 1, 3)])
+    rewrite_video(path, file, (2,), more=[raw.frames(raw.TOP, 1, 3)])
 
 
 ALL = [0, 1, 2]
@@ -341,8 +340,8 @@ DAMAGE = {
     half_info_2: (ALL, "meta/info.json: "),
     surplus_frames_2: (ALL, "3 more frames than rows"),
 }
-OF_2 = {half_a_line, no_lines, cut_video_2, data_without_footer_2, half_info_2, surplus_frames_2}
-# Frames that were encoded again are not the same; and texts that nothing says.
+IN_V2 = {half_a_line, no_lines, cut_video_2, data_without_footer_2, half_info_2, surplus_frames_2}
+# Fields that differ: frames that are encoded again, and texts that are lost.
 DIFFER = {
     **dict.fromkeys([images_left, surplus_frames_that_the_table_knows], "observation/images/top"),
     surplus_frames_2: "observation/images/top",
@@ -351,11 +350,11 @@ DIFFER = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
-def test_all_readable_episodes_are_recovered(sets, tmp_path, damage):
-    intact, expected = sets["v2" if damage in OF_2 else "v3"]
+def test_all_readable_episodes_are_recovered(datasets, tmp_path, damage):
+    intact, expected = datasets["v2" if damage in IN_V2 else "v3"]
     path = shutil.copytree(intact, tmp_path / "set")
     damage(path)
-    before = tree(path)
+    before = read_files(path)
     remaining, message = DAMAGE[damage]
     planned = recover(path, dry_run=True)
     assert planned.is_changed
@@ -365,12 +364,12 @@ def test_all_readable_episodes_are_recovered(sets, tmp_path, damage):
         with pytest.raises(SourceError, match="no episode can be recovered"):
             recover(path, tmp_path / "mended")
         assert not (tmp_path / "mended").exists()
-        assert tree(path) == before
+        assert read_files(path) == before
         return
     done = recover(path, tmp_path / "mended")
     assert (done.num_episodes, done.num_steps) == (planned.num_episodes, planned.num_steps)
-    assert tree(path) == before
-    actual = values(tmp_path / "mended")
+    assert read_files(path) == before
+    actual = read_values(tmp_path / "mended")
     assert len(actual) == len(remaining)
     for index, columns in zip(remaining, actual):
         assert columns.keys() == expected[index].keys()
@@ -380,14 +379,14 @@ def test_all_readable_episodes_are_recovered(sets, tmp_path, damage):
             assert np.array_equal(column, expected[index][name]), (index, name)
             assert column.dtype == expected[index][name].dtype
     if damage is images_left:
-        off = actual[2]["observation/images/top"].astype(int)
-        off -= raw.frames(raw.TOP, 2, 6)
-        assert np.abs(off).mean() < 12
+        difference = actual[2]["observation/images/top"].astype(int)
+        difference -= raw.frames(raw.TOP, 2, 6)
+        assert np.abs(difference).mean() < 12
     assert not recover(tmp_path / "mended", dry_run=True).is_changed
     assert run(["validate", str(tmp_path / "mended")]) == 0
 
 
-def test_numbers_of_tasks_lead_to_the_same_texts(tmp_path):
+def test_task_numbers_lead_to_the_same_texts_after_recovery(tmp_path):
     path, names = raw.write_v3(tmp_path / "set"), ["task_index", "annotation.human.validity"]
     raw.write_annotations(path, {names[1]: ["good", "bad", None]}, [9, 4])
     texts = raw.texts_of_rows(path, names)
@@ -400,32 +399,32 @@ def test_numbers_of_tasks_lead_to_the_same_texts(tmp_path):
     assert actual == [["task 9"], ["task 4"], [None]]
 
 
-def test_recovery_in_place_reports_its_changes(sets, tmp_path, capsys):
-    path = shutil.copytree(sets["v3"][0], tmp_path / "set")
+def test_recovery_in_place_reports_its_changes(datasets, tmp_path, capsys):
+    path = shutil.copytree(datasets["v3"][0], tmp_path / "set")
     raw.write_modality(path)
     raw.write_extras(path)
     assert run(["recover", str(path), "--dry-run"]) == 0
     assert "nothing to recover in 3 episodes, 18 steps" in capsys.readouterr().out
     killed_between_cameras(path)
     lost_rows(path)
-    before = tree(path)
+    before = read_files(path)
     assert run(["validate", str(path)]) == 1
-    shown = capsys.readouterr().out
-    assert "other numbers of frames of observation.images.top" in shown
-    assert f"hint: run `rlds recover {path} -o COPY`" in shown
+    output = capsys.readouterr().out
+    assert "other numbers of frames of observation.images.top" in output
+    assert f"hint: run `rlds recover {path} -o COPY`" in output
     assert run(["recover", str(path)]) == 1
     assert "--in-place" in capsys.readouterr().err
     assert run(["recover", str(path), "--in-place", "--dry-run"]) == 2
     with pytest.raises(SourceError, match="no episode can be recovered"):
         recover(path, in_place=True)
-    assert tree(path) == before
-    shutil.copy(sets["v3"][0] / DATA.format(0), path / DATA.format(0))
-    before = tree(path)
+    assert read_files(path) == before
+    shutil.copy(datasets["v3"][0] / DATA.format(0), path / DATA.format(0))
+    before = read_files(path)
     capsys.readouterr()
     assert run(["recover", str(path), "--in-place"]) == 0
     assert "lost: episode_000002" in capsys.readouterr().out
-    assert tree(tmp_path / "set.old") == before
-    assert len(values(path)) == 2
+    assert read_files(tmp_path / "set.old") == before
+    assert len(read_values(path)) == 2
     assert json.loads((path / "meta/modality.json").read_text()) == raw.MODALITY
     assert (path / "extras/episode_1/ep_meta.json").exists()
     assert not (path / "extras/episode_2").exists()
@@ -436,21 +435,21 @@ def test_recovery_in_place_reports_its_changes(sets, tmp_path, capsys):
         recover(path, path / "copy")
 
 
-def test_an_episode_with_a_damaged_image_is_lost_alone(sets, tmp_path):
-    path = shutil.copytree(sets["v3"][0], tmp_path / "set")
-    no_table(path)
+def test_a_damaged_image_loses_only_its_episode(datasets, tmp_path):
+    path = shutil.copytree(datasets["v3"][0], tmp_path / "set")
+    remove_table(path)
     table = pq.read_table(path / DATA.format(0))
     rows = table.to_pylist()
     rows[8][raw.IMAGE]["bytes"] = rows[8][raw.IMAGE]["bytes"][:60]
     pq.write_table(pa.Table.from_pylist(rows, table.schema), path / DATA.format(0))
     assert recover(path, dry_run=True).num_episodes == 3
     done = recover(path, tmp_path / "mended")
-    assert done.num_episodes == len(values(tmp_path / "mended")) == 2
+    assert done.num_episodes == len(read_values(tmp_path / "mended")) == 2
     assert "episode_000001" in done.lost[-1]
 
 
-def test_statistics_are_those_of_lerobot_or_made_anew(sets, tmp_path):
-    intact, _ = sets["v3"]
+def test_statistics_are_kept_or_computed_again(datasets, tmp_path):
+    intact, _ = datasets["v3"]
     path = shutil.copytree(intact, tmp_path / "set")
     killed_after_some(path)
     recover(path, tmp_path / "mended")
@@ -461,20 +460,20 @@ def test_statistics_are_those_of_lerobot_or_made_anew(sets, tmp_path):
     assert np.shape(new[0][f"stats/{raw.IMAGE}/mean"]) == (3, 1, 1)
 
 
-def test_without_footer_and_without_info_an_error_says_what_to_do(sets, tmp_path):
-    path = shutil.copytree(sets["v3"][0], tmp_path / "set")
+def test_missing_footers_and_info_are_an_error_with_advice(datasets, tmp_path):
+    path = shutil.copytree(datasets["v3"][0], tmp_path / "set")
     data_without_footers(path)
     empty_info(path)
     with pytest.raises(SourceError, match="Copy the info"):
         recover(path, dry_run=True)
-    shutil.copy(sets["v3"][0] / "meta/info.json", path / "meta/info.json")
+    shutil.copy(datasets["v3"][0] / "meta/info.json", path / "meta/info.json")
     assert recover(path, dry_run=True).num_episodes == 3
 
 
 # --- Rows without a footer
 
 
-def test_pages_of_large_groups_are_told_apart(tmp_path):
+def test_large_row_groups_of_several_pages_are_recovered(tmp_path):
     rng = np.random.default_rng(0)
     num_rows = 90_000
     schema = pa.schema(
@@ -511,31 +510,31 @@ def test_pages_of_large_groups_are_told_apart(tmp_path):
         assert pq.read_table(target).equals(table.slice(0, rows))
 
 
-def test_any_cut_gives_whole_groups_and_hostile_bytes_none(sets, tmp_path):
-    file = sets["v3"][0] / DATA.format(0)
+def test_any_cut_keeps_complete_row_groups_and_hostile_bytes_do_no_harm(datasets, tmp_path):
+    file = datasets["v3"][0] / DATA.format(0)
     table, data = pq.read_table(file), file.read_bytes()
     features = {
         name: unfinished_parquet.LeRobotFeature.from_json(name, feature_info)
         for name, feature_info in raw.FEATURES.items()
     }
-    target, seen = tmp_path / "made.parquet", set()
+    target, row_counts = tmp_path / "made.parquet", set()
     for size in range(4, len(data), 41):
         rows, _ = unfinished_parquet.finish_parquet(data[:size], target, table.schema, features)
-        seen.add(rows)
+        row_counts.add(rows)
         assert rows in (0, 7, 12)
         assert pq.read_table(target).equals(table.slice(0, rows))
-    assert seen == {0, 7, 12}
+    assert row_counts == {0, 7, 12}
     rng = np.random.default_rng(0)
     for _ in range(100):
-        broken = bytearray(data)
+        damaged = bytearray(data)
         for offset in rng.integers(4, len(data), 3):
-            broken[offset] = rng.integers(256)
-        unfinished_parquet.finish_parquet(bytes(broken), target, table.schema, features)
+            damaged[offset] = rng.integers(256)
+        unfinished_parquet.finish_parquet(bytes(damaged), target, table.schema, features)
     with pytest.raises(SourceError, match="not a Parquet file"):
         unfinished_parquet.finish_parquet(b"", target, table.schema, features)
 
 
-# --- What our own recorder left
+# --- Recordings of our own recorder
 
 _RECORDER = """
 import os, sys
@@ -550,10 +549,10 @@ env = envlogger.EnvLogger(
     Arm(), backend=LeRobotBackendWriter, data_directory={path!r}, fps=30, task="pick",
     video={{"top": Video(quality=5, gop=5)}},
 )
-for number in range({finished}):
+for index in range({finished}):
     timestep = env.reset()
     while not timestep.last():
-        timestep = env.step(np.full(2, number, np.float32))
+        timestep = env.step(np.full(2, index, np.float32))
 if {steps}:
     env.reset()
     for _ in range({steps}):
@@ -576,10 +575,10 @@ def test_the_running_episode_of_our_recorder_is_added(tmp_path, finished, steps)
     record_and_die(path, finished, steps)
     actual = recover(path, dry_run=True)
     assert actual.is_changed == bool(steps)
-    before = tree(path)
+    before = read_files(path)
     done = recover(path, tmp_path / "mended")
     assert dataclasses.replace(actual, path=done.path) == done
-    assert tree(path) == before
+    assert read_files(path) == before
     count = finished + bool(steps)
     assert (done.num_episodes, done.lost) == (count, ())
     episodes = rlds.sources.open(tmp_path / "mended", video="frames")
@@ -595,7 +594,7 @@ def test_the_running_episode_of_our_recorder_is_added(tmp_path, finished, steps)
     assert not recover(tmp_path / "mended", dry_run=True).is_changed
 
 
-def test_a_log_of_which_nothing_was_written_is_no_episode(tmp_path):
+def test_an_empty_log_is_no_episode(tmp_path):
     path = tmp_path / "robot"
     record_and_die(path, 1, 0)
     (path / ".rlds/recording-1").mkdir(exist_ok=True, parents=True)
@@ -603,7 +602,7 @@ def test_a_log_of_which_nothing_was_written_is_no_episode(tmp_path):
     assert (done.num_episodes, done.lost) == (1, ("recording-1: it has no step",))
 
 
-# --- LeRobot itself, killed
+# --- Recordings of a killed LeRobot
 
 _READ = """
 import sys
@@ -613,14 +612,14 @@ import numpy as np
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
 dataset = LeRobotDataset("me/set", root=sys.argv[2])
-for number in range(len(dataset)):
-    row = dataset[number]
-    episode, place = int(row["episode_index"]), int(row["frame_index"])
-    assert np.array_equal(row["observation.state"].numpy(), killed.state_of(episode, place))
+for index in range(len(dataset)):
+    row = dataset[index]
+    episode, frame = int(row["episode_index"]), int(row["frame_index"])
+    assert np.array_equal(row["observation.state"].numpy(), killed.state_of(episode, frame))
     assert row["task"] == killed.TASKS[episode % 2]
     for camera, name in enumerate(killed.CAMERAS):
         image = row[name].numpy().transpose(1, 2, 0) * 255
-        assert killed.number_in(image) == (camera, episode, place)
+        assert killed.number_in(image) == (camera, episode, frame)
 print(dataset.num_episodes)
 """
 

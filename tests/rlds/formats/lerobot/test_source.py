@@ -1,4 +1,4 @@
-"""LeRobot datasets as episodes, compared with what was written."""
+"""LeRobot datasets as episodes, compared with the written values."""
 
 import io
 import json
@@ -27,7 +27,7 @@ from rlds_ecosystem.model.nests import leaves_at
 
 LeRobotSource = rlds.sources.formats()["lerobot"].load()
 
-# What the metadata of schemas says of lists is not what the source reads: `Sequence` and `List`.
+# The source ignores the types of lists in the metadata of schemas: `Sequence` and `List`.
 VERSIONS = {
     "3.0": raw.write_v3,
     "3.0, one row group": lambda path: raw.write_v3(path, row_groups=False),
@@ -38,7 +38,7 @@ VERSIONS = {
 
 
 def expected_steps(columns, features=raw.FEATURES):
-    """The steps of an episode, by plain loops over what was written."""
+    """Returns the steps of an episode, by plain loops over the written columns."""
     steps = {}
     for name, path in step_paths(features).items():
         values = columns[name]
@@ -128,27 +128,26 @@ def test_the_terminal_column_ends_episodes(tmp_path):
     with pytest.raises(ValueError, match=r"'success', but the data has no column 'next.success'"):
         LeRobotSource(tmp_path, terminal="success")
 
-    def cut(lengths):
+    def truncated_episodes(lengths):
         return [{**data, "next.truncated": data["next.done"]} for data in raw.episodes(lengths)]
 
     flag = {"dtype": "bool", "shape": [1], "names": None}
     features = {**raw.FEATURES, "next.truncated": flag}
-    raw.write_v3(tmp_path / "cut", features=features, columns_of=cut)
+    raw.write_v3(tmp_path / "cut", features=features, columns_of=truncated_episodes)
     assert LeRobotSource(tmp_path / "cut", terminal="done").read("train", 0).truncated
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["h264", "av1", "unaligned"])
 def test_clips_have_the_frames_of_their_file(tmp_path, codec):
-    """The clips of episodes in one file have the frames of the file."""
     raw.write_v3(tmp_path, codecs={raw.TOP: codec})
     source = LeRobotSource(tmp_path)
     assert "top" not in source.fields.steps["observation"]["images"]
-    frames = _decoded(tmp_path / f"videos/{raw.TOP}/chunk-000/file-000.mp4")
+    frames = _decode(tmp_path / f"videos/{raw.TOP}/chunk-000/file-000.mp4")
     frames = [
         frames[:7],
         frames[7:],
-        _decoded(tmp_path / f"videos/{raw.TOP}/chunk-000/file-001.mp4"),
+        _decode(tmp_path / f"videos/{raw.TOP}/chunk-000/file-001.mp4"),
     ]
     for index in (0, 1, 2):
         metadata = source.read("train", index).metadata
@@ -220,14 +219,14 @@ def test_depth_codes_become_depths(tmp_path, unit):
     low, high = np.log(0.01 + 3.5), np.log(10 + 3.5)
     depths = np.exp(low + codes / 4095 * (high - low)) - 3.5
     depths *= 1000 if unit == "mm" else 1
-    opened = rlds.sources.open(tmp_path / "set", video="frames")
-    field = opened.spec["steps"]["observation"]["images"]["depth"]
+    episodes = rlds.sources.open(tmp_path / "set", video="frames")
+    field = episodes.spec["steps"]["observation"]["images"]["depth"]
     assert (field.dtype, field.shape, field.unit, field.codes) == ("f4", (32, 48, 1), unit, None)
-    actual = opened.columns(1, ["observation/images/depth"])["observation"]["images"]["depth"]
+    actual = episodes.columns(1, ["observation/images/depth"])["observation"]["images"]["depth"]
     np.testing.assert_allclose(actual, depths, rtol=1e-6)
     batch = rlds.feeds.open(tmp_path / "set", video="frames").steps().batch([7, 8])
     np.testing.assert_array_equal(batch["observation"]["images"]["depth"], actual[:2])
-    # Packets stay codes, and what they are goes with them.
+    # Packets stay codes, and their description is exported.
     for options in ({}, {"codec": "h264"}):
         out = tmp_path / f"out{len(options)}"
         assert rlds.sources.export(tmp_path / "set", "lerobot", out, **options)
@@ -235,16 +234,16 @@ def test_depth_codes_become_depths(tmp_path, unit):
         assert about.items() - {("video.is_depth_map", True)} <= depth_info.items()
         clip = rlds.sources.open(out).spec["video"]["observation"]["images"]["depth"]["clip"]
         assert (clip.unit, clip.codes.low, clip.codes.is_log) == (unit, 0.01, True)
-    again = rlds.sources.open(out, video="frames").columns(1, ["observation/images/depth"])
-    np.testing.assert_array_equal(again["observation"]["images"]["depth"], actual)
+    copy = rlds.sources.open(out, video="frames").columns(1, ["observation/images/depth"])
+    np.testing.assert_array_equal(copy["observation"]["images"]["depth"], actual)
     statistics = json.loads((out / "meta/stats.json").read_text())[raw.DEPTH]
     assert np.ravel(statistics["max"]) <= 10 * (1000 if unit == "mm" else 1)
     np.testing.assert_allclose(np.ravel(statistics["mean"]), depths.mean(), rtol=0.2)
     exported = rlds.sources.export(
         tmp_path / "set", "zarr", tmp_path / "z", source_options={"video": "frames"}
     )
-    how = {placement.field: placement.how for placement in exported.placements}
-    assert how["steps/observation/images/depth"] == "decoded"
+    placements = {placement.field: placement.how for placement in exported.placements}
+    assert placements["steps/observation/images/depth"] == "decoded"
     stored = rlds.sources.open(tmp_path / "z")
     assert stored.spec["steps"]["observation"]["images"]["depth"].unit == unit
     np.testing.assert_array_equal(stored.columns(1)["observation"]["images"]["depth"], actual)
@@ -317,11 +316,11 @@ def test_depths_in_tiff_files_are_read(tmp_path, dtype, unit):
     (tmp_path / "set/meta/info.json").write_text(json.dumps(info))
     rlds.edit(tmp_path / "set", rlds.editing.Trim(begin=1), to=tmp_path / "cut")
     for name, begins in {"set": (0, 2), "cut": (1, 3)}.items():
-        opened = rlds.sources.open(tmp_path / name)
-        field = opened.spec["steps"]["observation"]["images"]["wrist"]
+        episodes = rlds.sources.open(tmp_path / name)
+        field = episodes.spec["steps"]["observation"]["images"]["wrist"]
         assert (str(field.dtype), field.shape, field.unit) == (dtype, (4, 6, 1), unit)
         for index, begin in enumerate(begins):
-            actual = opened.columns(index)["observation"]["images"]["wrist"]
+            actual = episodes.columns(index)["observation"]["images"]["wrist"]
             np.testing.assert_array_equal(actual, truth[begin : (2, 5)[index]])
     cut, huge = files[1]["bytes"][:40], bytearray(files[1]["bytes"])
     huge[20] = huge[32] = 1  # More than 65,536 pixels wide and high.
@@ -330,7 +329,7 @@ def test_depths_in_tiff_files_are_read(tmp_path, dtype, unit):
         write(files)
         with pytest.raises(SourceError, match=r"file-000\.parquet.*row 1.*wrist.*TIFF"):
             rlds.sources.open(tmp_path / "set").columns(0)
-    # Pictures in TIFF files are no depths: they stay files.
+    # Colour images in TIFF files stay files.
     buffer = io.BytesIO()
     Image.fromarray(np.full((4, 6, 3), 7, np.uint8)).save(buffer, "TIFF")
     write([{"bytes": buffer.getvalue(), "path": file["path"]} for file in files])
@@ -338,13 +337,13 @@ def test_depths_in_tiff_files_are_read(tmp_path, dtype, unit):
     assert pictures.tolist() == [buffer.getvalue()] * 2
 
 
-def _decoded(file):
+def _decode(file):
     with ClipReader(file) as reader:
         return reader.frames(0, reader.info.num_frames)
 
 
 def test_frames_are_matched_by_time(tmp_path):
-    """Rows were taken out, but their frames were not."""
+    """The rows were removed, but not their frames."""
     lengths, frame_numbers = (6, 4), [0, 1, 4, 5]
     raw.write_v2(tmp_path, lengths=lengths, codecs={raw.TOP: "h264"})
     file = tmp_path / "data/chunk-000/episode_000000.parquet"
@@ -370,19 +369,19 @@ def test_frames_are_matched_by_time(tmp_path):
         .read("train", 0)
         .steps
     )
-    frames = _decoded(tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4")
+    frames = _decode(tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4")
     assert steps["observation"]["images"]["top"].tolist() == frames[frame_numbers].tolist()
 
 
-def test_frames_at_half_the_rate_of_the_rows_are_matched(tmp_path):
+def test_frames_at_half_the_rate_of_the_rows_are_refused(tmp_path):
     raw.write_v2(tmp_path, codecs={raw.TOP: "h264"})
     file = tmp_path / f"videos/chunk-000/{raw.TOP}/episode_000000.mp4"
     with av.open(file) as video, av.open(tmp_path / "slow.mp4", "w") as slow:
         stream = video.streams.video[0]
-        copied = slow.add_stream_from_template(stream)
+        slow_stream = slow.add_stream_from_template(stream)
         for packet in video.demux(stream):
             if packet.dts is not None:
-                packet.pts, packet.dts, packet.stream = 2 * packet.pts, 2 * packet.dts, copied
+                packet.pts, packet.dts, packet.stream = 2 * packet.pts, 2 * packet.dts, slow_stream
                 slow.mux(packet)
     (tmp_path / "slow.mp4").replace(file)
     with pytest.raises(
@@ -401,19 +400,18 @@ def test_more_frames_than_rows_are_ignored(tmp_path):
     video = LeRobotSource(tmp_path).read("train", 0).metadata["video"]["observation"]["images"]
     assert video["top"]["first"] == 0
     steps = with_video(LeRobotSource(tmp_path, video="frames")).read("train", 0).steps
-    assert steps["observation"]["images"]["top"].tolist() == _decoded(file)[:7].tolist()
+    assert steps["observation"]["images"]["top"].tolist() == _decode(file)[:7].tolist()
 
 
 def test_a_text_that_is_not_utf_8_is_refused(tmp_path):
     raw.write_v3(tmp_path)
     no_text = pa.array([b"a", b"\xff"]).cast(pa.string(), safe=False)
-    _rewrite(tmp_path, _replaced("task", lambda column: no_text), "meta/tasks.parquet")
+    _rewrite(tmp_path, _replace("task", lambda column: no_text), "meta/tasks.parquet")
     with pytest.raises(SourceError, match=r"tasks\.parquet: cannot be read: not valid UTF-8"):
         LeRobotSource(tmp_path)
 
 
 def test_files_of_gr00t_and_robocasa_are_kept(tmp_path):
-    """GR00T's and RoboCasa's files are kept."""
     raw.write_v2(tmp_path)
     raw.write_modality(tmp_path)
     raw.write_extras(tmp_path)
@@ -496,18 +494,18 @@ def test_splits_of_info_are_kept_if_they_are_valid(tmp_path):
 # --- What goes wrong.
 
 
-def episodes_of(source):
+def read_episodes(source):
     return {
-        episodes.key: episodes.error if isinstance(episodes, DamagedEpisode) else episodes
+        episode.key: episode.error if isinstance(episode, DamagedEpisode) else episode
         for section in reading.parts(source, "train")
-        for episodes in reading.episodes(source, "train", section)
+        for episode in reading.episodes(source, "train", section)
     }
 
 
 def test_a_data_file_without_footer_damages_its_episodes_only(tmp_path):
     raw.write_v3(tmp_path)
     raw.without_footer(tmp_path / "data/chunk-000/file-000.parquet")
-    episodes = episodes_of(LeRobotSource(tmp_path))
+    episodes = read_episodes(LeRobotSource(tmp_path))
     for key in ("episode_000000", "episode_000001"):
         assert isinstance(episodes[key], SourceError)
         assert episodes[key].episode == key
@@ -524,7 +522,7 @@ def test_an_episode_table_without_footer_damages_its_episodes_only(tmp_path):
     lost = tmp_path / "meta/episodes/chunk-000/file-001.parquet"
     pq.write_table(rows.slice(2), lost)
     raw.without_footer(lost)
-    episodes = episodes_of(LeRobotSource(tmp_path))
+    episodes = read_episodes(LeRobotSource(tmp_path))
     assert [isinstance(episode, SourceError) for episode in episodes.values()] == [
         False,
         False,
@@ -537,8 +535,8 @@ def test_an_episode_table_without_footer_damages_its_episodes_only(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["3", "3, in a file that is not complete", "2"])
-def test_a_stopped_recording_keeps_its_listed_episodes_and_reports_the_others(tmp_path, version):
-    """Rows are written before the table of episodes says anything of them."""
+def test_a_stopped_recording_keeps_listed_episodes_and_reports_unlisted_ones(tmp_path, version):
+    """Rows are written before the table of episodes lists them."""
     table = tmp_path / "meta/episodes.jsonl"
     files = ((0, 1, 2),) if version == "3" else raw.FILES
     splits = {"splits": {"train": "0:1", "test": "1:2"}}
@@ -571,11 +569,10 @@ def test_a_stopped_recording_keeps_its_listed_episodes_and_reports_the_others(tm
 
 
 def test_an_episode_recorded_again_under_the_same_number_is_an_error(tmp_path):
-    """An episode was recorded again, under the same number."""
     raw.write_v3(tmp_path, files=((0, 1, 2),))
     data = tmp_path / "data/chunk-000"
     pq.write_table(pq.read_table(data / "file-000.parquet").slice(0, 3), data / "file-001.parquet")
-    episodes = episodes_of(LeRobotSource(tmp_path))
+    episodes = read_episodes(LeRobotSource(tmp_path))
     assert [isinstance(episode, SourceError) for episode in episodes.values()] == [False] * 3 + [
         True
     ]
@@ -601,7 +598,7 @@ def _rewrite(path, change, file="data/chunk-000/file-000.parquet"):
     pq.write_table(table, path / file)
 
 
-def _replaced(name, values):
+def _replace(name, values):
     def change(table):
         field = table.schema.field(name)
         return table.set_column(table.schema.get_field_index(name), field.name, values(table[name]))
@@ -610,7 +607,7 @@ def _replaced(name, values):
 
 
 def _set_value(row, value):
-    """Returns what puts a value into a row."""
+    """Returns a function that sets the value of a row."""
 
     def values(column):
         rows = column.to_pylist()
@@ -624,35 +621,35 @@ def _set_value(row, value):
     ("change", "episode", "row", "field", "message"),
     [
         (lambda table: table.drop_columns(["action"]), 0, None, "action", "no such column"),
-        (_replaced("action", _set_value(8, [1.0, None, 2.0])), 1, 8, "action", "no value"),
-        (_replaced("task_index", _set_value(2, 9)), 0, 2, "task_index", "task 9"),
+        (_replace("action", _set_value(8, [1.0, None, 2.0])), 1, 8, "action", "no value"),
+        (_replace("task_index", _set_value(2, 9)), 0, 2, "task_index", "task 9"),
         (
-            _replaced("frame_index", _set_value(8, 4)),
+            _replace("frame_index", _set_value(8, 4)),
             1,
             8,
             "frame_index",
             "expected 1: rows are shifted",
         ),
-        (_replaced("episode_index", _set_value(6, 0)), 0, 6, "episode_index", "0, expected 1"),
-        (_replaced("note", _set_value(1, None)), 0, 1, "note", "no value"),
+        (_replace("episode_index", _set_value(6, 0)), 0, 6, "episode_index", "0, expected 1"),
+        (_replace("note", _set_value(1, None)), 0, 1, "note", "no value"),
         (
-            _replaced(raw.IMAGE, _set_value(7, {"bytes": None, "path": "x.png"})),
+            _replace(raw.IMAGE, _set_value(7, {"bytes": None, "path": "x.png"})),
             *(1, 7, raw.IMAGE, "no value"),
         ),
         (
-            _replaced("mode", lambda column: column.cast(pa.float64())),
+            _replace("mode", lambda column: column.cast(pa.float64())),
             *(None, None, "mode", ""),  # The same values.
         ),
         (
-            _replaced("mode", lambda column: pa.array([0.5] * len(column))),
+            _replace("mode", lambda column: pa.array([0.5] * len(column))),
             *(0, 0, "mode", "float64 .*0.5.* does not fit uint8, the dtype of the first file"),
         ),
         (
-            _replaced("observation.grid", _set_value(9, [[1.0, 2.0], [3.0, 4.0]])),
+            _replace("observation.grid", _set_value(9, [[1.0, 2.0], [3.0, 4.0]])),
             *(1, 9, "observation.grid", "2 values, expected 3"),
         ),
         (
-            _replaced("note", lambda column: pa.array([1] * len(column))),
+            _replace("note", lambda column: pa.array([1] * len(column))),
             *(0, None, "note", "int64, but string of shape .* in the first file"),
         ),
         (
@@ -666,20 +663,20 @@ def _set_value(row, value):
     ],
 )
 def test_malformed_rows_damage_their_episode_only(tmp_path, change, episode, row, field, message):
-    """The first file decides what columns are: here the other one has more episodes."""
+    """The first file decides the types of columns; the second has more episodes."""
     raw.write_v3(tmp_path, lengths=(4, 7, 5), files=((0,), (1, 2)))
     file = "data/chunk-000/file-001.parquet"
     if field == "frame_index" and message is None:  # From the second row on.
         _rewrite(tmp_path, change, file)
         message, episode, row = "row", None, None
         errors = [
-            e for e in episodes_of(LeRobotSource(tmp_path)).values() if isinstance(e, SourceError)
+            e for e in read_episodes(LeRobotSource(tmp_path)).values() if isinstance(e, SourceError)
         ]
         assert [error.field for error in errors] == ["episode_index", None]
         assert [error.row for error in errors] == [6, None]
         return
     _rewrite(tmp_path, change, file)
-    episodes = episodes_of(LeRobotSource(tmp_path))
+    episodes = read_episodes(LeRobotSource(tmp_path))
     errors = [error for error in episodes.values() if isinstance(error, SourceError)]
     if episode is None:
         assert errors == []
@@ -696,19 +693,19 @@ def test_malformed_rows_damage_their_episode_only(tmp_path, change, episode, row
 def test_wrong_row_offsets_damage_their_episode(tmp_path):
     raw.write_v3(tmp_path)
     table = "meta/episodes/chunk-000/file-000.parquet"
-    _rewrite(tmp_path, _replaced("dataset_from_index", _set_value(1, 6)), table)
-    episodes = episodes_of(LeRobotSource(tmp_path))
+    _rewrite(tmp_path, _replace("dataset_from_index", _set_value(1, 6)), table)
+    episodes = read_episodes(LeRobotSource(tmp_path))
     assert "dataset_to_index: 12, but dataset_from_index is 6" in str(episodes["episode_000001"])
-    _rewrite(tmp_path, _replaced("dataset_to_index", _set_value(1, 11)), table)
-    error = episodes_of(LeRobotSource(tmp_path))["episode_000001"]
+    _rewrite(tmp_path, _replace("dataset_to_index", _set_value(1, 11)), table)
+    error = read_episodes(LeRobotSource(tmp_path))["episode_000001"]
     assert (error.row, error.field) == (6, "episode_index")
     assert "0, expected 1: rows are shifted or missing" in str(error)
 
 
 def test_wrong_counts_in_info_json_are_reported(tmp_path):
-    wrong = {"codebase_version": "v2.1", "total_frames": 17, "total_episodes": 4}
+    counts = {"codebase_version": "v2.1", "total_frames": 17, "total_episodes": 4}
     raw.write_v3(
-        tmp_path, info={**wrong, "features": {**raw.FEATURES, "gone": raw.FEATURES["mode"]}}
+        tmp_path, info={**counts, "features": {**raw.FEATURES, "gone": raw.FEATURES["mode"]}}
     )
     source = LeRobotSource(tmp_path)
     assert [error.field for error in source.can.faults("train")] == [
@@ -740,7 +737,7 @@ def test_columns_that_differ_from_info_json_are_reported(tmp_path, name, changes
         raise error
 
 
-def test_times_that_jitter_are_kept_and_their_frames_found(tmp_path):
+def test_times_that_jitter_are_kept_and_matched_with_frames(tmp_path):
     raw.write_v3(tmp_path, jitter=0.005, codecs={raw.TOP: "h264"})
     episode = LeRobotSource(tmp_path).read("train", 1)
     assert episode.steps["timestamp"][0] == np.float32(0.005)
@@ -750,8 +747,6 @@ def test_times_that_jitter_are_kept_and_their_frames_found(tmp_path):
 
 
 def test_nan_values_are_kept(tmp_path):
-    """NaN stays what it is."""
-
     def columns(lengths):
         data = raw.episodes(lengths)
         data[1]["action"][2, 1] = np.nan
@@ -793,7 +788,7 @@ def test_damaged_videos_damage_their_episodes_only(tmp_path):
     table = "meta/episodes/chunk-000/file-000.parquet"
     raw.write_v3(tmp_path / "late", codecs={raw.TOP: "h264"})
     _rewrite(
-        tmp_path / "late", _replaced(f"videos/{raw.TOP}/from_timestamp", _set_value(1, 0.8)), table
+        tmp_path / "late", _replace(f"videos/{raw.TOP}/from_timestamp", _set_value(1, 0.8)), table
     )
     with pytest.raises(SourceError, match="4 frames for 5 rows") as raised:
         LeRobotSource(tmp_path / "late").read("train", 1)
@@ -803,7 +798,7 @@ def test_damaged_videos_damage_their_episodes_only(tmp_path):
 def test_missing_files_damage_their_episodes_only(tmp_path):
     raw.write_v3(tmp_path / "3")
     (tmp_path / "3/data/chunk-000/file-000.parquet").unlink()
-    episodes = episodes_of(LeRobotSource(tmp_path / "3"))
+    episodes = read_episodes(LeRobotSource(tmp_path / "3"))
     for key in ("episode_000000", "episode_000001"):
         expected = (
             rf"file-000\.parquet, episode {key}: the file does not exist, but the episode needs it"

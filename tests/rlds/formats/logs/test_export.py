@@ -1,4 +1,4 @@
-"""Logs that are written: of other formats, and of logs, which are copied as they are stored."""
+"""Exports of logs, from other formats and from logs, whose episodes are copied as stored."""
 
 import json
 
@@ -22,8 +22,8 @@ from rlds.sources.testing import differences
 FIRST, MID, LAST = dm_env.StepType
 
 
-def steps(index, length, *, first=FIRST, last=LAST):
-    """Steps with what only logs have: tuples, None, texts, several kinds of custom data."""
+def make_steps(index, length, *, first=FIRST, last=LAST):
+    """Yields steps with values that only logs have: tuples, None, texts and custom data."""
     for row in range(length):
         is_last = row == length - 1
         kind = first if row == 0 else last if is_last else MID
@@ -47,7 +47,7 @@ def log(tmp_path):
             kinds = {"first": MID} if index == 4 else {"last": MID} if index == 5 else {}
             metadata = {"seed": index, "note": "x" * index}
             with writer.episode(metadata if index != 7 else None) as record:
-                for step in steps(index, 3 + index, **kinds):
+                for step in make_steps(index, 3 + index, **kinds):
                     record(step)
     return path
 
@@ -55,11 +55,11 @@ def log(tmp_path):
 def read(path):
     with envlogger.Reader(path) as reader:
         metadata = list(reader.episode_metadata())
-        return [list(map(shown, episode)) for episode in reader.episodes], metadata
+        return [list(map(to_text, episode)) for episode in reader.episodes], metadata
 
 
-def shown(step):
-    """A step as text, with fields in one order."""
+def to_text(step):
+    """Returns a step as text, with fields in one order."""
     observation = sorted(step.timestep.observation.items())
     return repr(step._replace(timestep=step.timestep._replace(observation=observation)))
 
@@ -91,20 +91,19 @@ def test_episodes_are_copied(log, tmp_path):
     assert read(tmp_path / "less")[0] == expected[0]
 
 
-def test_only_changed_episodes_are_recorded_anew(log, tmp_path):
+def test_only_changed_episodes_are_recorded_again(log, tmp_path):
     episodes, _ = read(log)
     before = list(rlds.sources.open(log))
     rlds.edit(log, Set("note", "mended", where="index = 2"), Trim(1, 3, where="index = 6"))
-    again, metadata = read(log)
+    new_episodes, metadata = read(log)
     assert metadata[2] == {"seed": 2, "note": "mended"}
-    changed = (2, 6)
-    same = [index for index in range(10) if index not in changed]
-    assert [again[index] for index in same] == [episodes[index] for index in same]
+    indices = [index for index in range(10) if index not in (2, 6)]
+    assert [new_episodes[index] for index in indices] == [episodes[index] for index in indices]
     opened = rlds.sources.open(log)
     assert [len(episode) for episode in opened] == [3, 4, 5, 6, 7, 8, 2, 10, 11, 12]
     assert list(differences(before[2], opened[2], {"note"})) == []
     assert opened[6]["observation"]["pose"]["0"].tolist() == [[1, 6], [2, 6]]
-    assert "('pose', (array(" in again[2][0]
+    assert "('pose', (array(" in new_episodes[2][0]
 
 
 def test_custom_data_fields_change_and_the_environment_stays_as_recorded(tmp_path):
@@ -131,17 +130,17 @@ def test_exported_logs_are_copied_when_they_are_merged(tmp_path):
         export(tmp_path / f"raw_{name}", "envlogger", tmp_path / name)
     rlds.edit(tmp_path / "a", Delete(episodes=[1]), Merge([tmp_path / "b"]), to=tmp_path / "both")
     before = [*rlds.sources.open(tmp_path / "a"), *rlds.sources.open(tmp_path / "b")]
-    opened = rlds.sources.open(tmp_path / "both")
-    assert len(opened) == 5
-    for one, two in zip([before[0], *before[2:]], opened, strict=True):
-        assert list(differences(one, two)) == []
-    chunks = [_chunks(tmp_path / name) for name in ("a", "b", "both")]
+    merged = rlds.sources.open(tmp_path / "both")
+    assert len(merged) == 5
+    for original, copy in zip([before[0], *before[2:]], merged, strict=True):
+        assert list(differences(original, copy)) == []
+    chunks = [_read_chunks(tmp_path / name) for name in ("a", "b", "both")]
     assert list(map(len, chunks)) == [1, 1, 2]
     assert chunks[2][1] == chunks[1][0]
 
 
-def _chunks(log):
-    """The chunks of the steps of a log."""
+def _read_chunks(log):
+    """Returns the chunks of the steps of a log."""
     (file,) = log.glob("*/steps.riegeli")
     with riegeli.RecordReader(file) as reader:
         offsets = {reader.last_pos.chunk_begin for _ in reader.read_records()}
@@ -153,8 +152,8 @@ def test_values_that_a_log_cannot_hold_are_kept_in_the_sidecar(log, tmp_path):
     exported = export(tmp_path / "shards", "envlogger", tmp_path / "made")
     assert {placement.how for placement in exported.placements} == {"exact"}
     before, after = rlds.sources.open(log), rlds.sources.open(tmp_path / "made")
-    for episode, again in zip(before, after, strict=True):
-        assert list(differences(episode, again)) == []
+    for episode, copy in zip(before, after, strict=True):
+        assert list(differences(episode, copy)) == []
     with envlogger.Reader(tmp_path / "made") as reader:  # EnvLogger reads the steps, too.
         assert reader.episodes[1][3].timestep.reward == 1
         assert reader.episodes[1][1].action.tolist() == [1]
@@ -162,10 +161,10 @@ def test_values_that_a_log_cannot_hold_are_kept_in_the_sidecar(log, tmp_path):
         assert reader.episode_metadata()[3]["seed"] == 3
 
 
-def test_files_of_images_stay_in_the_log(tmp_path):
+def test_image_files_are_stored_in_the_log(tmp_path):
     exported = export(RobotSource(), "envlogger", tmp_path / "log")
-    how = {placement.field: placement.how for placement in exported.placements}
-    assert how["steps/observation/wrist"] == "exact"
+    placements = {placement.field: placement.how for placement in exported.placements}
+    assert placements["steps/observation/wrist"] == "exact"
     files = RobotSource().read("train", 0)["observation"]["wrist"].tolist()
     assert files[0][:4] == b"\x89PNG"
     with envlogger.Reader(tmp_path / "log") as reader:
@@ -176,7 +175,7 @@ def test_files_of_images_stay_in_the_log(tmp_path):
     assert episodes[0]["observation"]["wrist"].tolist() == files
 
 
-def test_damage_leaves_the_log(log, monkeypatch):
+def test_edits_of_damaged_logs_are_refused_or_skip_damaged_episodes(log, monkeypatch):
     episodes, metadata = read(log)
     [*_, file] = sorted(log.glob("*/steps.riegeli"))
     content = bytearray(file.read_bytes())
@@ -187,7 +186,7 @@ def test_damage_leaves_the_log(log, monkeypatch):
         rlds.edit(log, Delete(episodes=[1]))
     assert sorted(log.parent.rglob("*")) == names
     assert file.read_bytes() == content
-    # What is sound is copied as it is stored: nothing is recorded anew.
+    # Intact episodes are copied as stored: none is recorded again.
     monkeypatch.setattr(LogAssembler, "add", None)
     with pytest.warns(UserWarning, match="damaged and left out, the first: "):
         edited = rlds.edit(log, Delete(episodes=[1]), skip_damaged=True)
@@ -199,7 +198,7 @@ def test_damage_leaves_the_log(log, monkeypatch):
     assert metadata_kept == [metadata[index] for index in indices]
 
 
-def test_a_log_that_an_edit_has_kept_is_not_read_beside_the_new_one(log, tmp_path):
+def test_the_old_log_that_an_edit_keeps_is_not_read_with_the_new_log(log, tmp_path):
     rlds.edit(log, Delete("index = 1"), keep_old=True)
     assert len(rlds.sources.open(f"{log}.old")) == len(rlds.sources.open(log)) + 1
     assert len(rlds.sources.open(tmp_path)) == len(rlds.sources.open(log))

@@ -14,7 +14,7 @@ from envlogger.backends.in_memory_backend import InMemoryBackendWriter
 from rlds_tools.command_line.commands import run
 
 FLOATS = specs.Array((2,), np.float32, "x")
-OF_STEPS = {
+STEP_SPECS = {
     "action": specs.BoundedArray((), np.int64, 0, 9),
     "reward": specs.Array((), np.float64),
     "discount": specs.Array((), np.float64),
@@ -22,11 +22,11 @@ OF_STEPS = {
 
 
 class Script(dm_env.Environment):
-    """Returns what it is given: observations, and a reward with each but the first."""
+    """Returns the given observations, with rewards from the second on."""
 
-    def __init__(self, observations, rewards, **changed):
+    def __init__(self, observations, rewards, **new_specs):
         self._observations, self._rewards = observations, rewards
-        self._specs = {"observation": FLOATS, **OF_STEPS, **changed}
+        self._specs = {"observation": FLOATS, **STEP_SPECS, **new_specs}
         self._next = 0
 
     def reset(self):
@@ -52,12 +52,12 @@ class Script(dm_env.Environment):
         return self._specs["discount"]
 
 
-def record(directory, *episodes, **changed):
-    """Records episodes; returns what the recorder warns of."""
+def record(directory, *episodes, **new_specs):
+    """Records episodes; returns the warnings of the recorder."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for observations, rewards, actions in episodes:
-            env = Script(observations, rewards, **changed)
+            env = Script(observations, rewards, **new_specs)
             with envlogger.EnvLogger(env, data_directory=directory) as recorder:
                 recorder.reset()
                 for action in actions:
@@ -65,7 +65,7 @@ def record(directory, *episodes, **changed):
     return [str(warning.message) for warning in caught]
 
 
-def played(observation, reward=0.5, action=1):
+def repeat(observation, reward=0.5, action=1):
     return [observation] * 3, [reward] * 2, [action] * 2
 
 
@@ -73,7 +73,7 @@ NARROW, WIDE = np.array([0.1, 0.2], np.float32), np.array([0.1, 0.2])
 
 
 @pytest.mark.parametrize(
-    ("changed", "values", "came", "column"),
+    ("new_specs", "values", "got", "column"),
     [
         ({}, {"observation": WIDE}, "float64 of shape (2,)", WIDE),
         ({}, {"observation": [0.1, 0.2]}, "[0.1, 0.2]", WIDE),
@@ -95,25 +95,25 @@ NARROW, WIDE = np.array([0.1, 0.2], np.float32), np.array([0.1, 0.2])
         ({}, {"reward": 1}, "", np.float64(1)),
     ],
 )
-def test_values_that_differ_from_their_spec_are_read(tmp_path, changed, values, came, column):
+def test_values_that_differ_from_their_spec_are_read(tmp_path, new_specs, values, got, column):
     (name,) = values
-    episode = played(**{"observation": NARROW, **values})
-    warned = record(tmp_path / "log", episode, **changed)
-    assert [came in warning for warning in warned] == [True] * bool(came)
-    if came:
-        where = "" if name == "action" else "timestep."
-        assert warned[0].startswith(f"{where}{name} is ")
-        assert "validate=True" in warned[0]
+    episode = repeat(**{"observation": NARROW, **values})
+    messages = record(tmp_path / "log", episode, **new_specs)
+    assert [got in warning for warning in messages] == [True] * bool(got)
+    if got:
+        prefix = "" if name == "action" else "timestep."
+        assert messages[0].startswith(f"{prefix}{name} is ")
+        assert "validate=True" in messages[0]
     episodes = rlds.sources.open(tmp_path / "log")
-    read = episodes[0].steps[name]
-    assert (read.dtype, read.shape[1:]) == (column.dtype, column.shape)
-    np.testing.assert_array_equal(read[:2], np.stack([column] * 2))
+    actual = episodes[0].steps[name]
+    assert (actual.dtype, actual.shape[1:]) == (column.dtype, column.shape)
+    np.testing.assert_array_equal(actual[:2], np.stack([column] * 2))
     assert episodes.columns(0, [name])[name].dtype == column.dtype
     table = rlds.feeds.open(tmp_path / "log")
     np.testing.assert_array_equal(table.steps().batch([0])[name][0], column)
 
 
-def test_whether_a_log_can_be_read_does_not_depend_on_its_values(tmp_path):
+def test_logs_are_read_independently_of_their_values(tmp_path):
     for value in (0.1, 0.5):
         wide = np.full(2, value)
         for order, episodes in {
@@ -123,17 +123,17 @@ def test_whether_a_log_can_be_read_does_not_depend_on_its_values(tmp_path):
             "amid": [NARROW, wide, NARROW],
         }.items():
             path = tmp_path / f"{order}{value}"
-            warned = record(path, *map(played, episodes))
-            assert len(warned) == 1
+            messages = record(path, *map(repeat, episodes))
+            assert len(messages) == 1
             rounded, exact = rlds.sources.open(path, float64="float32"), rlds.sources.open(path)
             for i, expected in enumerate(episodes):
-                read = rounded[i].steps["observation"]
-                assert read.dtype == rounded[i].steps["reward"].dtype == np.float32
-                np.testing.assert_array_equal(read[0], expected.astype(np.float32))
+                actual = rounded[i].steps["observation"]
+                assert actual.dtype == rounded[i].steps["reward"].dtype == np.float32
+                np.testing.assert_array_equal(actual[0], expected.astype(np.float32))
                 if order != "amid":
-                    read = exact[i].steps["observation"]
-                    assert read.dtype == np.float64
-                    np.testing.assert_array_equal(read[0], expected)
+                    actual = exact[i].steps["observation"]
+                    assert actual.dtype == np.float64
+                    np.testing.assert_array_equal(actual[0], expected)
             if order == "amid":
                 with pytest.raises(ValueError, match=r"episode 1.*float64='float32'"):
                     _ = exact[1].steps
@@ -150,7 +150,7 @@ def test_a_dtype_that_changes_at_the_first_step_is_widened(tmp_path):
 
 
 def test_the_command_line_takes_the_float64_option(tmp_path, capsys):
-    record(tmp_path / "log", *map(played, [NARROW, WIDE, NARROW]))
+    record(tmp_path / "log", *map(repeat, [NARROW, WIDE, NARROW]))
     path, option = str(tmp_path / "log"), "float64=float32"
     report = str(tmp_path / "report.html")
     for command in (
@@ -175,7 +175,7 @@ def test_a_reward_missing_amid_an_episode_is_refused(tmp_path):
 
 def test_recorded_dtypes_stay_unchanged(tmp_path):
     backend = InMemoryBackendWriter()
-    with envlogger.EnvLogger(Script(*played(WIDE)[:2]), backend=backend) as env:
+    with envlogger.EnvLogger(Script(*repeat(WIDE)[:2]), backend=backend) as env:
         with pytest.warns(UserWarning, match="observation is float64") as warned:
             env.reset()
         env.step([1])
@@ -183,6 +183,6 @@ def test_recorded_dtypes_stay_unchanged(tmp_path):
     assert warned[0].filename == __file__
     assert backend.steps[1].timestep.observation.dtype == np.float64
     assert backend.steps[1].action == [1]
-    with envlogger.EnvLogger(Script(*played(WIDE)[:2]), backend=backend, validate=True) as env:
+    with envlogger.EnvLogger(Script(*repeat(WIDE)[:2]), backend=backend, validate=True) as env:
         with pytest.raises(envlogger.errors.InvalidStepError, match="observation"):
             env.reset()

@@ -1,4 +1,4 @@
-"""Logs with video, as episodes: their packets are copied wherever they go."""
+"""Logs with video as episodes: edits and exports copy the packets."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ pytest.importorskip("av")
 CAMERAS = ("observation/top", "observation/robot/wrist")
 
 
-def packets(path, index, camera, **options):
-    """The packets of an episode, as an encoder gives them."""
+def demux(path, index, camera, **options):
+    """Returns the packets of an episode, as an encoder yields them."""
     video = lookup(rlds.sources.open(path, **options)[index].metadata, f"video/{camera}")
     return stream_packets(Clip(bytes(video["clip"]), int(video["first"])))[0]
 
@@ -33,7 +33,7 @@ def log(tmp_path_factory):
 def test_clips_have_the_packets_of_the_steps(log):
     stored = envlogger.Reader(log, video="packets").columns(1)
     for camera in CAMERAS:
-        assert packets(log, 1, camera) == lookup(stored, camera)["packet"].tolist()
+        assert demux(log, 1, camera) == lookup(stored, camera)["packet"].tolist()
     episodes = rlds.sources.open(log, video="frames")
     frames = episodes.columns(1, ["observation"], start=7, stop=23)["observation"]
     for row, frame in enumerate(frames["top"], 7):
@@ -55,9 +55,9 @@ def test_edits_copy_packets(log, tmp_path):
         to=target,
     )
     for camera in CAMERAS:
-        before = packets(log, 1, camera)
-        assert packets(target, 0, camera) == before
-        assert packets(target, 1, camera) == before[10:30]  # They begin with a key.
+        before = demux(log, 1, camera)
+        assert demux(target, 0, camera) == before
+        assert demux(target, 1, camera) == before[10:30]  # Row 10 is a keyframe.
     reader = envlogger.Reader(target)
     assert [episode["instruction"] for episode in reader.episode_metadata()] == ["stop", "go", "go"]
     for row, frame in enumerate(reader.columns(2)["observation"]["top"], 5):
@@ -69,7 +69,7 @@ def test_exports_copy_packets(log, tmp_path, format):
     rlds.sources.export(log, format, tmp_path / "made")
     for index in (0, 3):
         for camera in CAMERAS:
-            assert packets(tmp_path / "made", index, camera) == packets(log, index, camera)
+            assert demux(tmp_path / "made", index, camera) == demux(log, index, camera)
     episodes = rlds.sources.open(tmp_path / "made", video="frames")
     assert episodes.columns(2, ["observation/top"])["observation"]["top"].shape == (40, *SHAPE)
     np.testing.assert_array_equal(

@@ -1,4 +1,4 @@
-"""Files of ManiSkill, against plain loops over them."""
+"""Files of ManiSkill, compared with plain loops over them."""
 
 import json
 
@@ -60,7 +60,7 @@ def check_episode(episode, path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_episodes_are_those_of_the_file(tmp_path, kind):
+def test_episodes_have_the_rows_of_the_file(tmp_path, kind):
     name = "trajectory.rgbd.pd_joint_pos.physx_cpu"
     path = raw_maniskill.write(tmp_path / f"{name}.h5", **KINDS[kind])
     for opened in (path, tmp_path):
@@ -76,10 +76,10 @@ def test_episodes_are_those_of_the_file(tmp_path, kind):
     assert metadata["file"] == name
     assert {**metadata["json"], "episodes": content["episodes"]} == content
     assert list(episodes.source.can.faults("train")) == []
-    # A part has what the whole has: the placeholder of the last step, too.
-    all_steps, part = episodes.columns(0), episodes.columns(0, ["success", "env_states"], 2, 5)
-    np.testing.assert_array_equal(part["success"], all_steps["success"][2:5])
-    assert len(part["success"]) == 3
+    # A range of rows has the same values, including the placeholder of the last step.
+    all_steps, columns = episodes.columns(0), episodes.columns(0, ["success", "env_states"], 2, 5)
+    np.testing.assert_array_equal(columns["success"], all_steps["success"][2:5])
+    assert len(columns["success"]) == 3
 
 
 def test_episodes_in_only_one_of_the_two_files_are_reported(tmp_path):
@@ -94,7 +94,7 @@ def test_episodes_in_only_one_of_the_two_files_are_reported(tmp_path):
     assert [episode.metadata["entry"] for episode in rlds.sources.open(path)] == ["", "", ""]
 
 
-def test_an_episode_that_was_cut_is_not_complete(tmp_path):
+def test_an_episode_with_fewer_steps_than_listed_is_incomplete(tmp_path):
     path = raw_maniskill.write(tmp_path / "t.h5")
     file = path.with_suffix(".json")
     content = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""Episodes of any source as Minari datasets, and back, without TensorFlow."""
+"""Exports of other formats to Minari datasets, without TensorFlow."""
 
 import json
 import shutil
@@ -21,37 +21,37 @@ def test_npz_survives_an_export_to_minari(tmp_path, data_format):
         arrays["when"] = np.arange(len(arrays["action"]) + 1)
     raw = raw_npz.write_folder(tmp_path / "raw", files)
     exported = rlds.sources.export(raw, "minari", tmp_path / "npz-v0", data_format=data_format)
-    how = {placement.field: placement.how for placement in exported.placements}
-    assert how["steps/observation/camera"] == how["steps/reward"] == "exact"
-    assert how["seed"] == "sidecar"
+    placements = {placement.field: placement.how for placement in exported.placements}
+    assert placements["steps/observation/camera"] == placements["steps/reward"] == "exact"
+    assert placements["seed"] == "sidecar"
     dataset = minari.MinariDataset(tmp_path / "npz-v0" / "data")
     assert (dataset.total_episodes, dataset.total_steps) == (3, 12)
-    again = rlds.sources.open(tmp_path / "npz-v0")
-    assert again.format == "minari"
-    for one, two, seen in zip(rlds.sources.open(raw), again, dataset, strict=True):
-        assert list(differences(one, two)) == []
-        np.testing.assert_array_equal(seen.rewards, one.steps["reward"][:-1])
+    episodes = rlds.sources.open(tmp_path / "npz-v0")
+    assert episodes.format == "minari"
+    for original, copy, actual in zip(rlds.sources.open(raw), episodes, dataset, strict=True):
+        assert list(differences(original, copy)) == []
+        np.testing.assert_array_equal(actual.rewards, original.steps["reward"][:-1])
         np.testing.assert_array_equal(
-            seen.observations["joints"], one.steps["observation"]["joints"]
+            actual.observations["joints"], original.steps["observation"]["joints"]
         )
-    assert [*again.outlines()] == [episode.outline for episode in rlds.sources.open(raw)]
-    # Conversions go on after the key of an episode.
-    after = reading.episodes(again.source, "train", "0-3", after=again[0].key)
+    assert [*episodes.outlines()] == [episode.outline for episode in rlds.sources.open(raw)]
+    # Conversions continue after the key of an episode.
+    after = reading.episodes(episodes.source, "train", "0-3", after=episodes[0].key)
     assert [episode.key for episode in after] == ["episode_2.npz", "episode_10.npz"]
-    window = again.columns(1, ["observation/joints", "action"], 2, 4)
+    window = episodes.columns(1, ["observation/joints", "action"], 2, 4)
     np.testing.assert_array_equal(window["action"], files["episode_2.npz"]["action"][2:4])
 
 
 @pytest.mark.slow
 def test_episodes_that_minari_added_are_read(tmp_path):
-    """Episodes that Minari added are there; what was in the sidecar is not of all of them."""
+    """The sidecar is ignored, as it lacks the added episodes."""
     raw = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     rlds.sources.export(raw, "minari", tmp_path / "npz-v0")
     rlds.sources.export(raw, "minari", tmp_path / "more-v0")
-    described = json.loads((tmp_path / "npz-v0/data/metadata.json").read_text())
+    metadata = json.loads((tmp_path / "npz-v0/data/metadata.json").read_text())
     file = tmp_path / "npz-v0/.rlds/about.json"
     file.write_text(file.read_text().replace('"episodes": 3', '"episodes": 2'))
-    assert described["total_episodes"] == 3
+    assert metadata["total_episodes"] == 3
     with pytest.warns(UserWarning, match="it has 2 episodes, and the data 3"):
         assert "terminations" in rlds.sources.open(tmp_path / "npz-v0").spec["steps"]
     assert "terminations" not in rlds.sources.open(tmp_path / "more-v0").spec["steps"]
@@ -73,7 +73,7 @@ def test_episodes_without_rewards_get_zeros(tmp_path):
 def test_chosen_episodes_keep_their_order(tmp_path):
     raw = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     rlds.sources.export(raw, "minari", tmp_path / "npz-v0")
-    # What makes the episodes those of Minari, with the numbers that they had there.
+    # Without the sidecar, the episodes are those of Minari, with its ids.
     shutil.rmtree(tmp_path / "npz-v0/.rlds")
     with pytest.warns(UserWarning, match="it is missing. The data has a sidecar"):
         chosen = rlds.sources.open(tmp_path / "npz-v0").select([2, 0])

@@ -37,13 +37,13 @@ def root(tmp_path, monkeypatch):
 
 
 def export_minari(data, target, split=None, **options):
-    """Writes data below Minari's directory, and returns where."""
+    """Writes data below Minari's directory; returns the path."""
     path = Path(os.environ["MINARI_DATASETS_PATH"]) / target
     rlds.sources.export(data, "minari", path, split=split, allow_loss=True, **options)
     return path
 
 
-# --- What came from Minari -----------------------------------------------------------------------
+# --- Datasets of Minari --------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -115,14 +115,14 @@ def _check_equal(value, expected):
         for name, child in expected.items():
             _check_equal(value[name], child)
     elif isinstance(expected, tuple):
-        for one, other in zip(value, expected, strict=True):
-            _check_equal(one, other)
+        for child, expected_child in zip(value, expected, strict=True):
+            _check_equal(child, expected_child)
     else:
         np.testing.assert_array_equal(value, expected)
 
 
 @pytest.mark.slow
-def test_a_part_of_a_dataset_gets_numbers_of_its_own(tmp_path):
+def test_exported_selections_of_episodes_are_renumbered(tmp_path):
     raw_minari.record_cart_pole("cart/pole-v0")
     export_minari("cart/pole-v0", "cart/part-v0", split="train[1:3]")
     original, filtered = minari.load_dataset("cart/pole-v0"), minari.load_dataset("cart/part-v0")
@@ -155,7 +155,7 @@ def write_rlds(tmp_path, step, episodes, metadata=None, name="any"):
     return tmp_path / name
 
 
-def columns(num_steps, terminal, **fields):
+def make_columns(num_steps, terminal, **fields):
     index = np.arange(num_steps)
     is_last = index == num_steps - 1
     return {
@@ -177,9 +177,9 @@ STEP = {
 }
 
 
-def simple_episode(num_steps=3, terminal=True, **fields):
+def make_episode(num_steps=3, terminal=True, **fields):
     observation = np.arange(num_steps, dtype=np.float32)
-    return {"steps": columns(num_steps, terminal, observation=observation), **fields}
+    return {"steps": make_columns(num_steps, terminal, observation=observation), **fields}
 
 
 @pytest.mark.parametrize("data_format", one_in(3, FORMATS))
@@ -210,7 +210,7 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
                 "_index_1": rng.integers(0, 2**16, num_steps).astype(np.uint16),
             },
         }
-        steps = columns(
+        steps = make_columns(
             num_steps,
             terminal,
             observation=observation,
@@ -248,7 +248,7 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
         np.testing.assert_array_equal(exported.infos["discount"], steps["discount"])
         np.testing.assert_array_equal(exported.infos["timestamp"], steps["timestamp"])
         for row in range(len(exported) + 1):
-            assert dataset.observation_space.contains(_row(exported.observations, row))
+            assert dataset.observation_space.contains(_take_row(exported.observations, row))
     (first, _) = dataset.storage.get_episode_metadata([0, 1])
     assert first["rlds"] == {"episode_id": "0", "agent": {"score": np.float32(0.1)}}
     edited = target.with_name("edited-v0")
@@ -258,48 +258,48 @@ def test_any_dataset_is_read_by_minari(data_format, tmp_path):
         assert raw_minari.read_metadata(data)["author"] == ["Somebody"]
 
 
-def _row(nest, row):
+def _take_row(nest, row):
     if isinstance(nest, dict):
-        return {name: _row(child, row) for name, child in nest.items()}
+        return {name: _take_row(child, row) for name, child in nest.items()}
     if isinstance(nest, tuple):
-        return tuple(_row(child, row) for child in nest)
+        return tuple(_take_row(child, row) for child in nest)
     return np.asarray(nest[row]) if not isinstance(nest[row], str) else nest[row]
 
 
 @pytest.mark.parametrize("data_format", one_in(3, FORMATS))
-def test_jpeg_images_stay_the_same_bytes(data_format, tmp_path):
-    def encoded(value):
+def test_jpeg_images_keep_their_bytes(data_format, tmp_path):
+    def encode(value):
         file = io.BytesIO()
         Image.fromarray(np.full((40, 32, 3), value, np.uint8)).save(file, format="JPEG")
         return file.getvalue()
 
-    images = [encoded(value) for value in (0, 100, 200)]
+    images = [encode(value) for value in (0, 100, 200)]
     step = {**STEP, "observation": features.Image(shape=(40, 32, 3), encoding_format="jpeg")}
-    path = write_rlds(tmp_path, step, [{"steps": columns(3, True, observation=images)}])
+    path = write_rlds(tmp_path, step, [{"steps": make_columns(3, True, observation=images)}])
     exported = export_minari(path, "pictures-v0", data_format=data_format)
     assert raw_minari.read_metadata(exported)["jpeg_encoding"] is True
     episode = MinariSource(exported).read("train", 0)
     assert episode.steps["observation"].tolist() == images
-    (read,) = minari.load_dataset("pictures-v0")
-    assert read.observations[:, 0, 0, 0].tolist() == [0, 100, 200]
+    (actual,) = minari.load_dataset("pictures-v0")
+    assert actual.observations[:, 0, 0, 0].tolist() == [0, 100, 200]
 
 
-def test_images_that_minari_would_read_otherwise_are_arrays(tmp_path):
+def test_images_that_minari_reads_as_another_shape_are_stored_as_arrays(tmp_path):
     step = {**STEP, "observation": features.Image(shape=(32, 32, 1), encoding_format="jpeg")}
     grey = [tf.io.encode_jpeg(np.full((32, 32, 1), value, np.uint8)).numpy() for value in (9, 99)]
-    path = write_rlds(tmp_path, step, [{"steps": columns(2, True, observation=grey)}])
+    path = write_rlds(tmp_path, step, [{"steps": make_columns(2, True, observation=grey)}])
     exported = export_minari(path, "grey-v0")
     assert raw_minari.read_metadata(exported)["jpeg_encoding"] is False
-    (read,) = minari.load_dataset("grey-v0")
-    assert read.observations.shape == (2, 32, 32, 1)
-    assert read.observations[:, 0, 0, 0].tolist() == [9, 99]
+    (actual,) = minari.load_dataset("grey-v0")
+    assert actual.observations.shape == (2, 32, 32, 1)
+    assert actual.observations[:, 0, 0, 0].tolist() == [9, 99]
 
 
 def test_an_unknown_final_observation_is_refused_or_its_transition_is_dropped(tmp_path):
     flag = "final_observation_known"
     episodes = [
-        simple_episode(3, True, **{flag: True}),
-        simple_episode(4, True, **{flag: False}),
+        make_episode(3, True, **{flag: True}),
+        make_episode(4, True, **{flag: False}),
     ]
     path = write_rlds(tmp_path, STEP, episodes, {flag: np.bool_})
     message = "00000:1: the final observation is unknown, .*'drop_last_transition'"
@@ -316,14 +316,14 @@ def test_an_unknown_final_observation_is_refused_or_its_transition_is_dropped(tm
 
 def test_fields_that_minari_cannot_hold_are_kept_in_the_sidecar(tmp_path):
     step = {**STEP, "ragged": features.Sequence(np.int64)}
-    episode = simple_episode(2, True, picture=np.zeros((2, 2, 3), np.uint8), name="a")
+    episode = make_episode(2, True, picture=np.zeros((2, 2, 3), np.uint8), name="a")
     episode["steps"]["ragged"] = [[1], [1, 2]]
     metadata = {"picture": features.Image(shape=(2, 2, 3)), "name": features.Text()}
     path = write_rlds(tmp_path, step, [episode], metadata)
     exported = export_minari(path, "whole-v0")
     read_back = rlds.sources.open(exported)[0]
-    (other,) = differences(as_converted(rlds.sources.open(path)[0]), read_back)
-    assert other.startswith("picture: ")  # It stays a file.
+    (difference,) = differences(as_converted(rlds.sources.open(path)[0]), read_back)
+    assert difference.startswith("picture: ")  # It stays a file.
     assert [row.tolist() for row in read_back.steps["ragged"]] == [[1], [1, 2]]
     with h5py.File(exported / "data" / "main_data.hdf5") as file:
         assert "ragged" not in file["episode_0/infos"]
@@ -365,7 +365,7 @@ def test_fields_that_minari_cannot_hold_are_kept_in_the_sidecar(tmp_path):
 )
 def test_steps_that_minari_cannot_hold_are_refused(step, episode, message, tmp_path, root):
     fields = {name: feature for name, feature in {**STEP, **step}.items() if feature is not None}
-    steps = columns(3, True, observation=np.zeros(3, np.float32)) | episode
+    steps = make_columns(3, True, observation=np.zeros(3, np.float32)) | episode
     steps = {name: values for name, values in steps.items() if step.get(name, 0) is not None}
     path = write_rlds(tmp_path, fields, [{"steps": steps}])
     with pytest.raises(ValueError, match=message):
@@ -374,7 +374,7 @@ def test_steps_that_minari_cannot_hold_are_refused(step, episode, message, tmp_p
 
 
 def test_an_episode_without_transitions_is_refused(tmp_path, root):
-    path = write_rlds(tmp_path, STEP, [simple_episode(3), simple_episode(1)])
+    path = write_rlds(tmp_path, STEP, [make_episode(3), make_episode(1)])
     with pytest.raises(ValueError, match="00000:1: Minari cannot hold an episode without"):
         export_minari(path, "name/space/short-v0")
     assert list(root.iterdir()) == []
@@ -382,7 +382,7 @@ def test_an_episode_without_transitions_is_refused(tmp_path, root):
 
 def test_a_text_that_hdf5_cannot_hold_names_the_episode(tmp_path):
     step = {**STEP, "observation": features.Text()}
-    episode = {"steps": columns(2, True, observation=["a", "b\0c"])}
+    episode = {"steps": make_columns(2, True, observation=["a", "b\0c"])}
     path = write_rlds(tmp_path, step, [episode])
     with pytest.raises(ValueError, match=r"episode 0: .*NULL"):
         export_minari(path, "nul-v0")
@@ -398,6 +398,6 @@ def test_a_text_that_hdf5_cannot_hold_names_the_episode(tmp_path):
     ],
 )
 def test_invalid_arguments_are_refused(arguments, message, tmp_path):
-    path = write_rlds(tmp_path, STEP, [simple_episode()])
+    path = write_rlds(tmp_path, STEP, [make_episode()])
     with pytest.raises(ValueError, match=message):
         export_minari(path, **{"target": "right-v0", **arguments})

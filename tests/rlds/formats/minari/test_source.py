@@ -45,16 +45,16 @@ def read_all(source):
     return [source.read("train", index) for index in range(source.num_episodes("train"))]
 
 
-def decoded(images):
+def decode(images):
     return np.stack([np.asarray(Image.open(io.BytesIO(image))) for image in images])
 
 
-def hdf5(directory):
+def open_hdf5(directory):
     return h5py.File(directory / "data" / "main_data.hdf5", "r+")
 
 
-def one_box(steps=2, **fields):
-    """An episode of the simplest spaces."""
+def make_box(steps=2, **fields):
+    """Returns an episode of the simplest spaces."""
     return minari.data_collector.EpisodeBuffer(
         **{
             "observations": np.arange(steps + 1, dtype=np.float32).reshape(-1, 1),
@@ -78,12 +78,12 @@ def write_boxes(*episodes, dataset_id="box-v0", **kwargs):
     )
 
 
-# --- What is read --------------------------------------------------------------------------------
+# --- Reading -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data_format", FORMATS)
-def test_episodes_are_those_that_minari_reads(data_format):
+def test_episodes_have_the_values_that_minari_reads(data_format):
     directory = raw_minari.write_buffers("space/all-v1", data_format=data_format)
     source = MinariSource(directory)
     storage = minari.load_dataset("space/all-v1").storage
@@ -96,9 +96,7 @@ def test_episodes_are_those_that_minari_reads(data_format):
             assert observation[name].dtype == expected["observations"][name].dtype
             np.testing.assert_array_equal(observation[name], expected["observations"][name])
         for name in ("camera", "grey"):
-            np.testing.assert_array_equal(
-                decoded(observation[name]), expected["observations"][name]
-            )
+            np.testing.assert_array_equal(decode(observation[name]), expected["observations"][name])
         for position, values in enumerate(expected["observations"]["parts"]):
             assert (
                 observation["parts"][f"_index_{position}"].tolist() == np.asarray(values).tolist()
@@ -117,7 +115,7 @@ def test_episodes_are_those_that_minari_reads(data_format):
         assert episode.final_observation_known
 
 
-def test_features_are_those_of_the_files():
+def test_features_have_the_types_and_shapes_of_the_spaces():
     source = MinariSource(raw_minari.write_buffers("all-v1"))
     features = source.fields.steps
     assert features["observation"]["camera"] == Field(np.uint8, (33, 40, 3), encoding="jpeg")
@@ -137,7 +135,7 @@ def test_features_are_those_of_the_files():
     assert source.can.totals("train") == {"total_episodes": 4, "total_steps": 10}
 
 
-def test_the_end_of_an_episode_is_told_by_its_flags():
+def test_flags_decide_how_an_episode_ends():
     source = MinariSource(raw_minari.write_buffers("all-v1"))
     ends = [
         (episode.steps["is_terminal"][-1], episode.truncated, episode.complete)
@@ -165,9 +163,9 @@ def test_attributes_become_metadata_of_episodes(data_format):
     assert first["irregular"] == "{}"
 
 
-def test_options_of_any_type_are_told_and_remembered():
+def test_options_of_any_type_are_kept_as_json():
     directory = raw_minari.write_buffers("all-v1")
-    with hdf5(directory) as file:
+    with open_hdf5(directory) as file:
         file["episode_0"].attrs["options/mode"] = np.bytes_("a")
     metadata = MinariSource(directory).read("train", 0).metadata
     assert (metadata["options"], metadata["options_known"]) == ('{"mode": "b\'a\'"}', True)
@@ -181,8 +179,8 @@ def test_rewards_of_other_dtypes_are_widened():
 
 
 def test_flags_may_be_stored_as_numbers():
-    directory = write_boxes(one_box(), one_box())
-    with hdf5(directory) as file:
+    directory = write_boxes(make_box(), make_box())
+    with open_hdf5(directory) as file:
         for episode in ("episode_0", "episode_1"):
             change(file[episode], "terminations", np.array([0, 1], np.int64))
             change(file[episode], "truncations", np.array([0, 0], np.uint8))
@@ -202,7 +200,7 @@ def test_flags_may_be_stored_as_numbers():
 
 def test_numbers_that_the_widest_dtype_cannot_hold_are_errors():
     source = MinariSource(
-        write_boxes(one_box(), one_box(rewards=[1, 2**53 + 1], terminations=[False, True]))
+        write_boxes(make_box(), make_box(rewards=[1, 2**53 + 1], terminations=[False, True]))
     )
     message = r"episode 1, row 1, field 'rewards': int64 9007199254740993 does not fit float64"
     with pytest.raises(SourceError, match=message):
@@ -211,7 +209,7 @@ def test_numbers_that_the_widest_dtype_cannot_hold_are_errors():
 
 def test_infos_may_be_missing_in_some_episodes():
     infos = {"a": [1, 2, 3], "b": {"c": ["x", "y", "z"]}}
-    source = MinariSource(write_boxes(one_box(infos=infos), one_box(), one_box(infos=None)))
+    source = MinariSource(write_boxes(make_box(infos=infos), make_box(), make_box(infos=None)))
     full, empty, none = read_all(source)
     assert full.steps["infos"]["b"]["c"].tolist() == ["x", "y", "z"]
     assert empty.steps["infos"]["a"].tolist() == [0, 0, 0]
@@ -221,7 +219,7 @@ def test_infos_may_be_missing_in_some_episodes():
 
 
 def test_a_dataset_without_infos_has_no_infos_field():
-    source = MinariSource(write_boxes(one_box()))
+    source = MinariSource(write_boxes(make_box()))
     assert "infos" not in source.fields.steps
     assert "infos" not in source.read("train", 0).steps
 
@@ -239,10 +237,10 @@ def test_raw_images_of_old_versions_are_read():
     assert json.loads(episode.metadata["irregular"])["attributes"] == {"seed": {"json": "None"}}
 
 
-def test_images_stay_the_bytes_that_are_stored():
+def test_images_keep_their_bytes():
     directory = raw_minari.write_buffers("all-v1")
     episode = MinariSource(directory).read("train", 0)
-    with hdf5(directory) as file:
+    with open_hdf5(directory) as file:
         stored = file["episode_0/observations"]
         assert stored["camera"].dtype == object  # Of different lengths.
         assert stored["grey"].ndim == 2
@@ -256,16 +254,16 @@ def test_images_of_actions_are_black_where_there_is_no_action():
     source = MinariSource(
         raw_minari.write_buffers(
             "draw-v0",
-            [one_box(actions={"canvas": images})],
+            [make_box(actions={"canvas": images})],
             observation_space=spaces.Box(-1, 9, (1,), np.float32),
             action_space=spaces.Dict({"canvas": spaces.Box(0, 255, (32, 32, 3), np.uint8)}),
         )
     )
-    canvas = decoded(source.read("train", 0).steps["action"]["canvas"])
+    canvas = decode(source.read("train", 0).steps["action"]["canvas"])
     assert [image.max() for image in canvas] == [200, 200, 0]
 
 
-def test_spaces_that_are_not_recorded_are_those_of_the_arrays():
+def test_missing_spaces_follow_from_the_arrays():
     directory = raw_minari.record_cart_pole("cart/pole-v0", episodes=1)
     metadata = raw_minari.read_metadata(directory)
     del metadata["observation_space"]
@@ -274,14 +272,14 @@ def test_spaces_that_are_not_recorded_are_those_of_the_arrays():
     assert features["observation"] == Field(np.float32, (4,))
 
 
-def test_spaces_of_all_kinds_keep_the_contract():
+def test_sources_with_all_spaces_pass_the_common_checks():
     source = MinariSource(raw_minari.write_buffers("all-v1"))
     check_source(source)
     assert source.read("train", 2).origin.file == "data/main_data.hdf5/episode_2"
 
 
-def test_datasets_are_found_by_path_and_identifier(root, monkeypatch):
-    directory = write_boxes(one_box(), dataset_id="name/space/box-v0")
+def test_datasets_are_opened_by_path_or_identifier(root, monkeypatch):
+    directory = write_boxes(make_box(), dataset_id="name/space/box-v0")
     for path in (directory, directory / "data", "name/space/box-v0"):
         assert MinariSource(path).num_episodes("train") == 1
     monkeypatch.delenv("MINARI_DATASETS_PATH")
@@ -292,7 +290,7 @@ def test_datasets_are_found_by_path_and_identifier(root, monkeypatch):
 
 @pytest.mark.slow
 def test_minari_is_not_needed_to_read():
-    directory = write_boxes(one_box())
+    directory = write_boxes(make_box())
     code = (
         "import sys; from rlds.formats.minari.source import MinariSource; "
         f"MinariSource({str(directory)!r}).read('train', 0); "
@@ -320,8 +318,8 @@ def test_a_dataset_of_all_spaces_is_converted(tmp_path, data_format):
 
 
 @pytest.mark.slow
-def test_datasets_with_configs_stand_side_by_side(tmp_path):
-    for index, episodes in enumerate(([one_box()], [one_box(), one_box()]), start=1):
+def test_configs_have_separate_folders(tmp_path):
+    for index, episodes in enumerate(([make_box()], [make_box(), make_box()]), start=1):
         path = write_boxes(*episodes, dataset_id=f"box-v{index}")
         config = tfds.core.BuilderConfig(name=path.name)
         builder = RldsMinari(path=path, config=config, data_dir=tmp_path)
@@ -408,9 +406,9 @@ def change(file, path, values):
         ),
     ],
 )
-def test_a_damaged_episode_is_told_and_passed_over(damage, message):
+def test_a_damaged_episode_is_reported_and_skipped(damage, message):
     directory = raw_minari.write_buffers("all-v1")
-    with hdf5(directory) as file:
+    with open_hdf5(directory) as file:
         damage(file["episode_1"])
     source = MinariSource(directory)
     with pytest.raises(SourceError, match=message) as raised:
@@ -422,7 +420,7 @@ def test_a_damaged_episode_is_told_and_passed_over(damage, message):
 
 
 @pytest.mark.parametrize("data_format", FORMATS)
-def test_other_fields_than_a_damaged_one_can_be_read(data_format):
+def test_fields_without_damage_can_be_read(data_format):
     directory = raw_minari.write_buffers("all-v1", data_format=data_format)
     intact = MinariSource(directory).read("train", 1).steps
     if data_format == "parquet":
@@ -485,42 +483,42 @@ def test_a_truncated_table_is_refused(data_format):
     ids=["null", "null in a row", "ragged", "strings in a row"],
 )
 def test_tables_with_missing_or_malformed_values_are_refused(name, values, message):
-    directory = write_boxes(one_box(), one_box(4), data_format="arrow")
+    directory = write_boxes(make_box(), make_box(4), data_format="arrow")
     file = directory / "data" / "1" / "part-0.arrow"
     table = pa.ipc.open_file(file.read_bytes()).read_all()
     table = pa.table({**dict(zip(table.column_names, table.columns)), name: values})
     with pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
-    with pytest.raises(SourceError, match=f"part-0.arrow, episode 1, {message}"):
+    with pytest.raises(SourceError, match=f"{file.name}, episode 1, {message}"):
         MinariSource(directory).read("train", 1)
 
 
 def test_an_episode_that_is_not_a_group_is_damaged():
-    directory = write_boxes(one_box(), one_box())
-    with hdf5(directory) as file:
+    directory = write_boxes(make_box(), make_box())
+    with open_hdf5(directory) as file:
         del file["episode_1"]
         file["episode_1"] = np.zeros(3)
     _, second = reading.episodes(MinariSource(directory), "train", "0-2")
     assert "main_data.hdf5/episode_1, episode 1: an array, expected a group" in str(second.error)
 
 
-def test_a_file_changed_after_opening_is_noticed():
-    directory = write_boxes(one_box(), one_box())
+def test_a_file_changed_after_opening_is_an_error():
+    directory = write_boxes(make_box(), make_box())
     source = MinariSource(directory)
-    with hdf5(directory) as file:
+    with open_hdf5(directory) as file:
         file["episode_1/rewards"][0] = 7
     with pytest.raises(SourceChangedError):
         source.read("train", 1)
 
     source, path = MinariSource(directory), directory / "data" / "main_data.hdf5"
-    read_all(source)  # The values that were kept are given away.
+    read_all(source)  # The cached values are used up.
     before = path.stat()
-    with hdf5(directory) as file:
+    with open_hdf5(directory) as file:
         file["episode_1/rewards"].resize((7,))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
     assert source.read("train", 0).steps["reward"].tolist() == [0.5, 0.5, 0.0]
-    with pytest.raises(SourceChangedError):  # The time lies, but there is no room for seven.
+    with pytest.raises(SourceChangedError):  # The time is unchanged, but the file lacks seven rows.
         source.read("train", 1)
 
 
@@ -545,7 +543,7 @@ def test_a_truncated_hdf5_file_is_refused():
     ],
 )
 def test_metadata_that_contradicts_the_files_is_refused(changes, message):
-    directory = write_boxes(one_box(), one_box())
+    directory = write_boxes(make_box(), make_box())
     raw_minari.write_metadata(directory, **{**raw_minari.read_metadata(directory), **changes})
     with pytest.raises(SourceError, match=message):
         MinariSource(directory)
@@ -553,9 +551,9 @@ def test_metadata_that_contradicts_the_files_is_refused(changes, message):
 
 @pytest.mark.parametrize("data_format", FORMATS)
 def test_a_missing_episode_is_refused(data_format):
-    directory = write_boxes(*[one_box()] * 3, data_format=data_format)
+    directory = write_boxes(*[make_box()] * 3, data_format=data_format)
     if data_format == "hdf5":
-        with hdf5(directory) as file:
+        with open_hdf5(directory) as file:
             del file["episode_1"]
     else:
         shutil.rmtree(directory / "data" / "1")
@@ -564,7 +562,7 @@ def test_a_missing_episode_is_refused(data_format):
 
 
 def test_truncated_metadata_is_refused():
-    directory = write_boxes(one_box())
+    directory = write_boxes(make_box())
     file = directory / "data" / "metadata.json"
     file.write_text(file.read_text()[:-5])
     with pytest.raises(SourceError, match=r"metadata\.json: cannot be read: not valid JSON"):
@@ -572,8 +570,8 @@ def test_truncated_metadata_is_refused():
 
 
 def test_a_field_that_all_episodes_lack_is_refused():
-    directory = write_boxes(one_box())
-    with hdf5(directory) as file:
+    directory = write_boxes(make_box())
+    with open_hdf5(directory) as file:
         del file["episode_0/actions"]
     with pytest.raises(SourceError, match="episode 0, field 'actions': missing in all episodes"):
         MinariSource(directory)

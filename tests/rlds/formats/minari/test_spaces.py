@@ -29,14 +29,14 @@ LEAVES = [
 
 
 @pytest.mark.parametrize("space", LEAVES, ids=str)
-def test_a_space_is_what_minari_takes_it_for(space):
+def test_spaces_have_the_type_and_shape_that_minari_gives_them(space):
     leaf = parse_space(serialize_space(space), "x").leaves["x"]
     assert leaf.kind == type(space).__name__
     assert leaf.field == Field(space.dtype, space.shape)
     assert leaf.is_image == is_image_space(space)
 
 
-def test_spaces_below_others_have_the_paths_of_hdf5_files():
+def test_nested_spaces_have_the_paths_of_hdf5_files():
     space = spaces.Dict(
         {"a": spaces.Tuple((spaces.Text(3), spaces.Dict({"b": spaces.Discrete(2)})))}
     )

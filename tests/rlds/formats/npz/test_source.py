@@ -1,4 +1,4 @@
-"""Folders of `.npz` files, against plain loops over the files."""
+"""Folders of `.npz` files, compared with plain loops over the files."""
 
 import io
 import os
@@ -53,16 +53,16 @@ def check_episode(episode, file):
     np.testing.assert_array_equal(episode.metadata["goal"], raw["goal"])
 
 
-def check_folder(path, here):
+def check_folder(path, local_folder):
     episodes = rlds.sources.open(path)
     assert episodes.format == "npz"
     # 2 comes before 10.
     assert [episode.key for episode in episodes] == list(raw_npz.sample())
     for episode in episodes:
-        check_episode(episode, here / episode.key)
+        check_episode(episode, local_folder / episode.key)
 
 
-def test_episodes_are_those_of_the_files(tmp_path):
+def test_episodes_have_the_rows_of_their_files(tmp_path):
     raw_npz.write_folder(tmp_path, raw_npz.sample())
     check_folder(tmp_path, tmp_path)
 
@@ -79,44 +79,44 @@ def test_a_folder_in_an_object_store_is_read(tmp_path):
         check_folder(path, tmp_path / "here")
 
 
-def one(tmp_path, **arrays):
-    """Reads an episode that is alone in its folder; None takes an array away."""
+def read_single(tmp_path, **arrays):
+    """Reads the only episode of a folder; None removes an array."""
     arrays = {**raw_npz.episode(4), **arrays}
     stored_arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     path = raw_npz.write_folder(tmp_path / "one", {"a.npz": stored_arrays})
     return NpzSource(path / "a.npz", time_limit=0).read("train", 0)
 
 
-ENDS = {  # What is given, and what it means: terminal, truncated, complete.
+ENDS = {  # Arrays of a file, and the resulting terminal, truncated, complete.
     "a scalar": ({"terminal": True}, (True, False, True)),
     "a scalar in an array": ({"terminal": [1.0]}, (True, False, True)),
     "neither": ({"terminal": False, "truncated": False}, (False, True, False)),
-    "nothing is said": ({"terminal": None, "truncated": None}, (False, True, True)),
+    "no flags": ({"terminal": None, "truncated": None}, (False, True, True)),
     "of observations": ({"terminal": np.arange(5) == 4}, (True, False, True)),
     "cut": ({"terminal": None, "truncated": None, "timeouts": True}, (False, True, True)),
     "done": ({"terminal": None, "truncated": None, "dones": True}, (True, False, True)),
-    "done, as it was cut": ({"terminal": None, "truncated": True, "done": 1}, (False, True, True)),
+    "done and truncated": ({"terminal": None, "truncated": True, "done": 1}, (False, True, True)),
     "both": ({"terminated": True, "terminal": None, "truncated": True}, (True, False, True)),
 }
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_flags_tell_how_an_episode_ended(tmp_path, case):
-    given, (terminal, truncated, complete) = ENDS[case]
-    episode = one(tmp_path, discount=None, **given)
+def test_flags_decide_how_an_episode_ends(tmp_path, case):
+    flags, (terminal, truncated, complete) = ENDS[case]
+    episode = read_single(tmp_path, discount=None, **flags)
     assert episode.steps["is_terminal"].tolist() == [False] * 4 + [terminal]
     assert episode.steps["discount"].tolist() == [1, 1, 1, 0 if terminal else 1, 0]
     assert (episode.truncated, episode.complete) == (truncated, complete)
 
 
 def test_a_done_flag_warns_of_time_limits(tmp_path):
-    given = {**raw_npz.episode(4), "dones": np.arange(4) == 3}
-    arrays = {name: given[name] for name in given if name not in ("terminal", "truncated")}
+    raw = {**raw_npz.episode(4), "dones": np.arange(4) == 3}
+    arrays = {name: raw[name] for name in raw if name not in ("terminal", "truncated")}
     path = raw_npz.write_folder(tmp_path / "raw", {"a.npz": arrays})
     with pytest.warns(UserWarning, match=r"a\.npz: a done may be .* time limit.*time_limit="):
-        assumed = rlds.sources.open(path)
+        default = rlds.sources.open(path)
     for episodes, terminal in (
-        (assumed, True),
+        (default, True),
         (rlds.sources.open(path, time_limit=4), False),
         (rlds.sources.open(path, time_limit=5), True),
     ):
@@ -129,7 +129,7 @@ def test_a_done_flag_warns_of_time_limits(tmp_path):
 def test_names_of_d4rl_and_an_unknown_final_observation_are_read(tmp_path):
     rng = np.random.default_rng(0)
     observations, actions = rng.random((6, 3)), rng.integers(0, 4, 6)
-    for rows in (6, 5):  # The last action led to an observation, which is there or is not.
+    for rows in (6, 5):  # The observation after the last action is missing or present.
         path = raw_npz.write_folder(
             tmp_path / str(rows),
             {"0.npz": {"observations": observations, "actions": actions[:rows]}},
@@ -144,8 +144,8 @@ def test_names_of_d4rl_and_an_unknown_final_observation_are_read(tmp_path):
         assert episode.origin == rlds.sources.Origin("0.npz", 0, rows)
 
 
-def led_here(length, seed=0):
-    """Rows as DrQ-v2, ExORL and Dreamer have them, and the transitions that they stand for."""
+def make_rsa_rows(length, seed=0):
+    """Returns rows as DrQ-v2, ExORL and Dreamer store them, and their transitions."""
     rng = np.random.default_rng(seed)
     rows = {
         "observation": rng.random((length + 1, 3), np.float32),
@@ -161,11 +161,11 @@ def led_here(length, seed=0):
 
 
 def test_actions_that_led_to_the_observation_are_aligned(tmp_path):
-    rows, transitions = led_here(5)
+    rows, transitions = make_rsa_rows(5)
     path = raw_npz.write_folder(tmp_path / "raw", {"a_0_5.npz": rows})
     with pytest.warns(UserWarning, match=r"a_0_5\.npz: the first action is zero.*alignment='rsa'"):
-        assumed = rlds.sources.open(path)
-    for stored in (assumed, rlds.sources.open(path, alignment="sar")):
+        default = rlds.sources.open(path)
+    for stored in (default, rlds.sources.open(path, alignment="sar")):
         np.testing.assert_array_equal(stored[0].steps["action"], rows["action"])
     (episode,) = rlds.sources.open(path, alignment="rsa")
     assert (episode.num_steps, episode.final_observation_known) == (6, True)
@@ -177,7 +177,7 @@ def test_actions_that_led_to_the_observation_are_aligned(tmp_path):
     for name in transitions[0]:
         np.testing.assert_array_equal(episode.metadata["placeholders"][name], rows[name][0])
     assert episode.truncated
-    rows["discount"][-1] = 0  # Of dm_env, for a terminal state.
+    rows["discount"][-1] = 0  # As in dm_env for a terminal state.
     raw_npz.write_folder(tmp_path / "raw", {"a_0_5.npz": rows})
     (episode,) = rlds.sources.open(path, alignment="rsa")
     assert (episode.steps["is_terminal"][-1], episode.truncated) == (True, False)
@@ -189,20 +189,20 @@ def test_actions_that_led_to_the_observation_are_aligned(tmp_path):
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_saved_steps_of_rlds_are_read_back(tmp_path, terminal):
-    """`np.savez(file, **steps)` keeps the steps, but for what only an episode says."""
+    """`np.savez(file, **steps)` saves the steps without the flags of the episode."""
     (tmp_path / "logs").mkdir()
     files = {"1.npz": raw_npz.episode(4, terminal=terminal, truncated=not terminal)}
     (first,) = rlds.sources.open(raw_npz.write_folder(tmp_path / "raw", files))
     flat = dict(nests.named_leaves(first.steps))
     note = flat.pop("note").astype(str)
     np.savez(tmp_path / "logs" / "a.npz", **flat, note=note)
-    (read,) = rlds.sources.open(tmp_path / "logs")
-    assert (read.truncated, read.complete) == (first.truncated, first.complete)
-    for name, column in nests.named_leaves(read.steps):
+    (episode,) = rlds.sources.open(tmp_path / "logs")
+    assert (episode.truncated, episode.complete) == (first.truncated, first.complete)
+    for name, column in nests.named_leaves(episode.steps):
         np.testing.assert_array_equal(column, flat.get(name, note))
     np.savez(tmp_path / "logs" / "a.npz", **flat, final_observation_known=False)
-    (read,) = rlds.sources.open(tmp_path / "logs")
-    assert not read.final_observation_known
+    (episode,) = rlds.sources.open(tmp_path / "logs")
+    assert not episode.final_observation_known
     np.savez(tmp_path / "logs" / "a.npz", **flat | {"is_first": np.isin(np.arange(5), [0, 2])})
     with pytest.raises(
         SourceError, match="'is_first': set in row 2 of 5, expected only in the first"
@@ -211,8 +211,8 @@ def test_saved_steps_of_rlds_are_read_back(tmp_path, terminal):
 
 
 def test_another_array_can_be_the_observation(tmp_path):
-    """Dreamer and V-D4RL have `image`, and the flags of RLDS, with actions that led here."""
-    rows, transitions = led_here(4)
+    """Dreamer and V-D4RL have `image`, flags of RLDS, and actions that led to the observation."""
+    rows, transitions = make_rsa_rows(4)
     dreamer = {"image": rows.pop("observation"), **rows, "is_first": np.arange(5) == 0}
     dreamer |= {"is_last": np.arange(5) == 4, "is_terminal": np.arange(5) == 4}
     path = raw_npz.write_folder(tmp_path / "raw", {"a.npz": dreamer})
@@ -260,10 +260,9 @@ def test_all_arrays_can_have_other_names(tmp_path):
 
 
 def test_the_last_next_observation_is_the_final_observation(tmp_path):
-    """The last of them is the final observation, as in a file of D4RL."""
-    numbers = np.arange(5, dtype=np.float32)[:, None]
-    arrays = {"observations": numbers, "next_observations": numbers + 1, "actions": numbers}
-    np.savez(tmp_path / "a.npz", **arrays, rewards=numbers[:, 0])
+    values = np.arange(5, dtype=np.float32)[:, None]
+    arrays = {"observations": values, "next_observations": values + 1, "actions": values}
+    np.savez(tmp_path / "a.npz", **arrays, rewards=values[:, 0])
     episodes = rlds.sources.open(tmp_path)
     assert episodes[0].final_observation_known
     for steps in (episodes[0].steps, episodes.columns(0, ["observation"])):
@@ -272,8 +271,8 @@ def test_the_last_next_observation_is_the_final_observation(tmp_path):
     assert episodes.columns(0, ["reward"])["reward"].tolist() == [0, 1, 2, 3, 4, 0]
 
 
-def test_only_what_is_asked_for_is_read(tmp_path):
-    """The bytes of the camera are spoilt: who does not look does not see."""
+def test_only_requested_fields_are_read(tmp_path):
+    """Damaged bytes of the camera do not affect other fields."""
     path = raw_npz.write_folder(tmp_path / "raw", {"0.npz": raw_npz.episode(400)})
     file = path / "0.npz"
     content = bytearray(file.read_bytes())
@@ -304,7 +303,7 @@ def test_an_array_of_the_episode_can_be_declared_with_per_episode(tmp_path):
         NpzSource(path, per_episode=["gaol"])
 
 
-WRONG = {  # What the second file has instead, and what is said about it.
+MALFORMED = {  # Changes of the second file, and the message.
     "missing": ({"note": None}, "'note': no such array, but 0.npz has it"),
     "more": ({"extra": 1}, "'extra': 0.npz has no such array"),
     "dtype": (
@@ -344,10 +343,10 @@ WRONG = {  # What the second file has instead, and what is said about it.
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", MALFORMED)
 def test_malformed_arrays_are_errors_that_name_their_field(tmp_path, case):
-    changed, message = WRONG[case]
-    second = {**raw_npz.episode(4), **changed}
+    changes, message = MALFORMED[case]
+    second = {**raw_npz.episode(4), **changes}
     second = {name: np.asarray(array) for name, array in second.items() if array is not None}
     files = {"0.npz": raw_npz.episode(3), "1.npz": second, "2.npz": raw_npz.episode(2)}
     source = NpzSource(raw_npz.write_folder(tmp_path / "raw", files))
@@ -358,31 +357,31 @@ def test_malformed_arrays_are_errors_that_name_their_field(tmp_path, case):
 
 @pytest.mark.parametrize("name", ["source", "is_first/x"])
 def test_reserved_names_are_refused(tmp_path, name):
-    taken = {"source": 1, "is_first/x": np.zeros(5)}
+    values = {"source": 1, "is_first/x": np.zeros(5)}
     with pytest.raises(SourceError, match=rf"'{name}': this name is reserved"):
-        one(tmp_path, **{name: taken[name]})
+        read_single(tmp_path, **{name: values[name]})
 
 
 def _npy_header(dtype, length):
     header = io.BytesIO()
-    described = {"descr": dtype, "fortran_order": False, "shape": (length,)}
-    np.lib.format.write_array_header_1_0(header, described)
+    fields = {"descr": dtype, "fortran_order": False, "shape": (length,)}
+    np.lib.format.write_array_header_1_0(header, fields)
     return header.getvalue()
 
 
 @pytest.mark.slow
-def test_many_names_take_no_longer_each(tmp_path, monkeypatch):
-    """Paths are not compared with all others."""
-    names = [f"x{number}" for number in range(3000)]
+def test_time_for_a_name_does_not_grow_with_the_number_of_names(tmp_path, monkeypatch):
+    """A path is not compared with all other paths."""
+    names = [f"x{index}" for index in range(3000)]
     path = tmp_path / "a.npz"
     np.savez(path, **{"observation": np.zeros(4), "action": np.zeros(3)}, **dict.fromkeys(names, 1))
-    compared = []
+    calls = []
     is_below = nests.is_below
-    monkeypatch.setattr(nests, "is_below", lambda *args: compared.append(args) or is_below(*args))
-    monkeypatch.setattr(nests.Paths, "__iter__", lambda p: compared.append(p) or dict.__iter__(p))
+    monkeypatch.setattr(nests, "is_below", lambda *args: calls.append(args) or is_below(*args))
+    monkeypatch.setattr(nests.Paths, "__iter__", lambda p: calls.append(p) or dict.__iter__(p))
     episodes = rlds.sources.open(path)
     assert len(episodes[0].metadata) == len(names)
-    assert len(compared) < 10 * len(names)
+    assert len(calls) < 10 * len(names)
 
 
 def test_zip_files_that_are_not_episodes_are_refused(tmp_path):

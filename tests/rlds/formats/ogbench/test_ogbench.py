@@ -1,4 +1,4 @@
-"""Datasets of OGBench, against plain loops over their rows."""
+"""Datasets of OGBench, compared with plain loops over their rows."""
 
 import pickle
 
@@ -35,7 +35,7 @@ def check(episodes, raw):
 
 
 @pytest.mark.parametrize("pixels", [False, True])
-def test_episodes_are_those_of_the_rows(tmp_path, pixels):
+def test_episodes_have_the_values_of_the_rows(tmp_path, pixels):
     path = raw_ogbench.write(tmp_path, pixels=pixels)
     raw = raw_ogbench.arrays(pixels=pixels)
     episodes = rlds.sources.open(path, "train")
@@ -43,12 +43,12 @@ def test_episodes_are_those_of_the_rows(tmp_path, pixels):
     check(episodes, raw)
     check(rlds.sources.open(tmp_path, "val"), raw_ogbench.arrays((5,), seed=1, pixels=pixels))
     # Backwards, in a copy for another process, and only some fields.
-    again = pickle.loads(pickle.dumps(episodes))
+    copy = pickle.loads(pickle.dumps(episodes))
     for index in (2, 0, 1):
-        assert not [*differences(episodes[index], again[index])]
-    window = again.columns(1, ["qpos"], 2, 4)
+        assert not [*differences(episodes[index], copy[index])]
+    window = copy.columns(1, ["qpos"], 2, 4)
     np.testing.assert_array_equal(window["qpos"], raw["qpos"][4 + 2 : 4 + 4])
-    assert [outline.num_steps for outline in again.outlines()] == [4, 6, 3]
+    assert [outline.num_steps for outline in copy.outlines()] == [4, 6, 3]
 
 
 def test_compact_files_mark_two_rows(tmp_path):

@@ -19,7 +19,7 @@ def raw():
 def read(directory, raw, **kwargs):
     raw_rlu.write_files(directory, "run_1", raw)
     source = RluAtariSource(directory, **kwargs)
-    return [e for part in source.parts("train") for e in source.episodes("train", part)]
+    return [e for file in source.parts("train") for e in source.episodes("train", file)]
 
 
 def test_a_row_is_a_transition(tmp_path, raw):
@@ -36,7 +36,7 @@ def test_a_row_is_a_transition(tmp_path, raw):
             assert steps["clipped_rewards"][t] == expected["clipped_rewards"][t]
             assert steps["discount"][t] == expected["discounts"][t]
             assert steps["is_terminal"][t] == (is_terminal and t == rows - 1)
-        assert max(steps["reward"]) > 1  # Not the clipped ones.
+        assert max(steps["reward"]) > 1  # Rewards are not clipped.
         assert 0.5 in steps["discount"]
 
 
@@ -50,7 +50,7 @@ def test_an_episode_keeps_its_ids_and_both_returns(tmp_path, raw):
         }
 
 
-def test_the_other_order_moves_rewards_and_discounts(tmp_path, raw):
+def test_alignment_rsa_moves_rewards_and_discounts(tmp_path, raw):
     for episode, expected in zip(read(tmp_path, raw, alignment="rsa"), raw, strict=True):
         steps, transitions = episode.steps, len(expected["actions"]) - 1
         assert episode.final_observation_known
@@ -70,15 +70,15 @@ def test_the_other_order_moves_rewards_and_discounts(tmp_path, raw):
         }
 
 
-def test_a_reward_in_the_first_row_refutes_the_other_order(tmp_path, raw):
+def test_a_reward_in_the_first_row_contradicts_alignment_rsa(tmp_path, raw):
     raw[1]["unclipped_rewards"][0] = 2.0
-    _, refuted, *_ = read(tmp_path, raw, alignment="rsa")
-    assert isinstance(refuted, DamagedEpisode)
-    assert "row 0, field 'reward': 2.0, expected 0: with alignment='rsa'" in str(refuted.error)
+    _, damaged, *_ = read(tmp_path, raw, alignment="rsa")
+    assert isinstance(damaged, DamagedEpisode)
+    assert "row 0, field 'reward': 2.0, expected 0: with alignment='rsa'" in str(damaged.error)
 
 
 @pytest.mark.slow
-def test_a_builder_can_be_told_the_order(tmp_path, raw):
+def test_the_builder_accepts_an_alignment(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     config = RluConfig(name="shifted")
     builder = RldsRluAtari(path=tmp_path / "raw", config=config, data_dir=tmp_path, alignment="rsa")
@@ -95,7 +95,7 @@ def test_episodes_of_two_checkpoints_may_have_the_same_id(tmp_path, raw):
 
 
 @pytest.mark.slow
-def test_images_are_the_bytes_that_were_published(tmp_path, raw):
+def test_published_images_are_stored_unchanged(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     builder = convert(
         RluAtariSource(tmp_path / "raw"), name="made", data_dir=tmp_path, shuffle=False
@@ -115,7 +115,7 @@ def test_an_image_that_is_cut_off_is_damage(tmp_path, raw):
     assert "row 2, field 'observations': the PNG image is cut off" in str(damaged.error)
 
 
-def test_frames_that_are_no_images_are_not_taken_for_text(tmp_path, raw):
+def test_frames_that_are_no_png_images_are_refused(tmp_path, raw):
     for episode in raw:
         episode["observations"] = [b"GIF89a" + frame for frame in episode["observations"]]
     with pytest.raises(SourceError, match=r"row 0, field 'observations': not a PNG image"):

@@ -21,11 +21,11 @@ def raw():
 def read(directory, raw):
     raw_rlu.write_files(directory, "run_1", raw, num_files=1)
     source = RluAtariTransitionsSource(directory)
-    return [e for part in source.parts("train") for e in source.episodes("train", part)]
+    return [e for file in source.parts("train") for e in source.episodes("train", file)]
 
 
 def stack(step):
-    """The four frames of a step as the published loader gives them."""
+    """Returns the four frames of a step as the published loader does."""
     return tf.concat([step["observation"][f"frame_{index}"] for index in range(4)], axis=-1)
 
 
@@ -48,7 +48,7 @@ def published_transition(record):
 
 
 @pytest.mark.slow
-def test_a_transition_is_the_one_that_the_published_loader_reads(tmp_path, raw):
+def test_transitions_equal_those_of_the_published_loader(tmp_path, raw):
     files = raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     source = RluAtariTransitionsSource(tmp_path / "raw")
     builder = convert(source, name="made", data_dir=tmp_path, shuffle=False)
@@ -75,7 +75,7 @@ def test_a_transition_is_the_one_that_the_published_loader_reads(tmp_path, raw):
 
 
 @pytest.mark.slow
-def test_images_are_the_bytes_that_were_published(tmp_path, raw):
+def test_published_images_are_stored_unchanged(tmp_path, raw):
     raw_rlu.write_files(tmp_path / "raw", "run_1", raw)
     source = RluAtariTransitionsSource(tmp_path / "raw")
     builder = convert(source, name="made", data_dir=tmp_path, shuffle=False)
@@ -121,9 +121,9 @@ def png(height, width):
     ],
     ids=str,
 )
-def test_damaged_records_are_errors_that_say_where(tmp_path, raw, change, message):
-    changed = {**raw[1], **change}
-    raw[1] = {name: values for name, values in changed.items() if values is not None}
+def test_errors_of_damaged_records_name_the_record(tmp_path, raw, change, message):
+    fields = {**raw[1], **change}
+    raw[1] = {name: values for name, values in fields.items() if values is not None}
     _, damaged, *intact = read(tmp_path, raw)
     assert message in str(damaged.error)
     assert "run_1-00000-of-00001, episode 1" in str(damaged.error)
@@ -137,7 +137,7 @@ def test_damaged_records_are_errors_that_say_where(tmp_path, raw, change, messag
         ("o_tp1", 1, png(4, 6), "expected a PNG image of shape (6, 4, 1)"),
     ],
 )
-def test_damaged_frames_are_errors_that_say_where(tmp_path, raw, name, row, frame, message):
+def test_errors_of_damaged_frames_name_the_row(tmp_path, raw, name, row, frame, message):
     raw[1][name] = [*raw[1][name][:2], frame, raw[1][name][3]]
     _, damaged, *_ = read(tmp_path, raw)
     assert f"row {row}, field 'o_t[2], o_tp1[2]': {message}" in str(damaged.error)
@@ -151,7 +151,7 @@ def test_damaged_frames_are_errors_that_say_where(tmp_path, raw, name, row, fram
     ],
     ids=["frames", "discount"],
 )
-def test_a_first_record_that_does_not_fit_is_an_error_of_the_source(tmp_path, raw, change, message):
+def test_a_malformed_first_record_is_an_error_of_the_source(tmp_path, raw, change, message):
     raw = [
         {name: values for name, values in {**record, **change}.items() if values is not None}
         for record in raw

@@ -14,7 +14,7 @@ RluBsuiteSource = rlds.sources.formats()["rlu_bsuite"].load()
 def read(directory, raw):
     raw_rlu.write_files(directory, "0_full", raw, num_files=1)
     source = RluBsuiteSource(directory)
-    return [e for part in source.parts("train") for e in source.episodes("train", part)]
+    return [e for file in source.parts("train") for e in source.episodes("train", file)]
 
 
 def published_transition(record):
@@ -32,18 +32,18 @@ def published_transition(record):
             **{name: sequence(tf.float32) for name in ("reward", "discount", "episodic_reward")},
         },
     )
-    goes_on = tf.cast(fields["step_type"][1] != 2, tf.float32)
+    continues = tf.cast(fields["step_type"][1] != 2, tf.float32)
     return {
         "observation": fields["observation"],
         "action": fields["action"][0],
         "reward": fields["reward"][0],
-        "discount": fields["discount"][0] * goes_on,
+        "discount": fields["discount"][0] * continues,
     }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lacks_last", [False, True])
-def test_a_window_is_the_transition_that_the_published_loader_reads(tmp_path, lacks_last):
+def test_windows_equal_the_transitions_of_the_published_loader(tmp_path, lacks_last):
     raw = raw_rlu.bsuite_windows(lacks_last=lacks_last)
     files = raw_rlu.write_files(tmp_path / "raw", "0_full", raw)
     builder = convert(
@@ -51,30 +51,30 @@ def test_a_window_is_the_transition_that_the_published_loader_reads(tmp_path, la
     )
     records = tf.data.TFRecordDataset([str(file) for file in files], "GZIP")
     episodes = load(builder).as_numpy_iterator()
-    ends = 0
-    for episode, record, written in zip(episodes, records, raw, strict=True):
+    num_ends = 0
+    for episode, record, raw_window in zip(episodes, records, raw, strict=True):
         expected, steps = published_transition(record), episode["steps"]
         np.testing.assert_array_equal(steps["observation"], expected["observation"], strict=True)
         for name in ("action", "reward", "discount"):
             np.testing.assert_array_equal(steps[name][0], expected[name])
             assert steps[name].dtype == expected[name].dtype
-        assert steps["recorded_discount"][0] == written["discount"][0] != 0
-        assert steps["step_type"].tolist() == written["step_type"].tolist()
-        assert episode["episodic_reward"] == written["episodic_reward"]
-        assert episode["placeholders"]["action"] == written["action"][1]
+        assert steps["recorded_discount"][0] == raw_window["discount"][0] != 0
+        assert steps["step_type"].tolist() == raw_window["step_type"].tolist()
+        assert episode["episodic_reward"] == raw_window["episodic_reward"]
+        assert episode["placeholders"]["action"] == raw_window["action"][1]
         if not lacks_last:
             for name in ("reward", "discount"):
-                assert episode["placeholders"][name] == written[name][1]
-            assert episode["placeholders"]["recorded_discount"] == written["discount"][1]
-        is_end = written["step_type"][1] == 2
+                assert episode["placeholders"][name] == raw_window[name][1]
+            assert episode["placeholders"]["recorded_discount"] == raw_window["discount"][1]
+        is_end = raw_window["step_type"][1] == 2
         assert steps["is_terminal"].tolist() == [False, is_end]
         assert episode["truncated"] == (not is_end)
         assert (episode["is_window"], episode["complete"]) == (True, False)
-        ends += is_end
-    assert ends == 2
+        num_ends += is_end
+    assert num_ends == 2
 
 
-def test_a_discount_of_zero_ends_too(tmp_path):
+def test_a_discount_of_zero_ends_the_episode(tmp_path):
     raw = raw_rlu.bsuite_windows((4,))
     (index,) = (i for i, window in enumerate(raw) if window["step_type"].tolist() == [1, 1])
     raw[index]["discount"] = np.array([0, 1], np.float32)
@@ -97,10 +97,10 @@ def test_a_discount_of_zero_ends_too(tmp_path):
     ],
     ids=str,
 )
-def test_damaged_records_are_errors_that_say_where(tmp_path, change, message):
+def test_errors_of_damaged_records_name_the_record(tmp_path, change, message):
     raw = raw_rlu.bsuite_windows()
-    changed = {**raw[1], **change}
-    raw[1] = {name: values for name, values in changed.items() if values is not None}
+    fields = {**raw[1], **change}
+    raw[1] = {name: values for name, values in fields.items() if values is not None}
     _, damaged, *intact = read(tmp_path, raw)
     assert message in str(damaged.error)
     assert "episode 1" in str(damaged.error)

@@ -14,7 +14,7 @@ RluControlSuiteSource = rlds.sources.formats()["rlu_control_suite"].load()
 def read(directory, raw, **kwargs):
     raw_rlu.write_files(directory, "train", raw)
     source = RluControlSuiteSource(directory, **kwargs)
-    return [e for part in source.parts("train") for e in source.episodes("train", part)]
+    return [e for file in source.parts("train") for e in source.episodes("train", file)]
 
 
 @pytest.mark.parametrize("order", ["rsa", "sar"])
@@ -52,7 +52,7 @@ def test_rows_in_either_order_become_the_same_transitions(tmp_path, order):
     st.integers(0, 99),
 )
 @settings(max_examples=15, deadline=None)
-def test_the_raw_rows_can_be_had_back(tmp_path_factory, lengths, order, seed):
+def test_raw_rows_can_be_restored(tmp_path_factory, lengths, order, seed):
     raw = raw_rlu.control_suite_episodes((9, *lengths), order=order, seed=seed)
     episodes = read(tmp_path_factory.mktemp("raw"), raw, alignment=order)
     for episode, expected in zip(episodes, raw, strict=True):
@@ -62,11 +62,11 @@ def test_the_raw_rows_can_be_had_back(tmp_path_factory, lengths, order, seed):
             column.insert(0 if is_first else len(column), episode.metadata["placeholders"][name])
             np.testing.assert_array_equal(column, expected[name])
         for name in ("position", "height"):
-            observed = episode.steps["observation"][name]
-            assert observed.ravel().tolist() == expected[f"observation/{name}"].ravel().tolist()
+            observation = episode.steps["observation"][name]
+            assert observation.ravel().tolist() == expected[f"observation/{name}"].ravel().tolist()
 
 
-def test_a_reward_that_is_not_a_number_belongs_to_no_transition(tmp_path):
+def test_a_nan_reward_outside_of_transitions_is_a_placeholder(tmp_path):
     raw = raw_rlu.control_suite_episodes((4,))
     raw[0]["reward"][0] = np.nan
     (episode,) = read(tmp_path, raw)
@@ -75,23 +75,23 @@ def test_a_reward_that_is_not_a_number_belongs_to_no_transition(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["rsa", "sar"])
-def test_the_wrong_order_is_refuted(tmp_path, order):
+def test_a_wrong_alignment_is_an_error(tmp_path, order):
     other = "sar" if order == "rsa" else "rsa"
     raw = raw_rlu.control_suite_episodes((4,), order=order)
-    (refuted,) = read(tmp_path, raw * 1, alignment=other)
-    assert isinstance(refuted, DamagedEpisode)
+    (damaged,) = read(tmp_path, raw * 1, alignment=other)
+    assert isinstance(damaged, DamagedEpisode)
     row = 3 if order == "rsa" else 0
-    assert f"row {row}, field 'reward'" in str(refuted.error)
-    assert f"with alignment='{other}' this reward belongs to no transition" in str(refuted.error)
+    assert f"row {row}, field 'reward'" in str(damaged.error)
+    assert f"with alignment='{other}' this reward belongs to no transition" in str(damaged.error)
 
 
-def test_an_episode_that_was_cut_is_not_complete(tmp_path):
+def test_an_episode_without_its_end_is_incomplete(tmp_path):
     episodes = read(tmp_path, raw_rlu.control_suite_episodes())
     assert [episode.complete for episode in episodes] == [True, True, True, False]
     assert episodes[-1].truncated
 
 
-def test_rewards_of_the_episode_may_be_given_for_each_row(tmp_path):
+def test_episodic_rewards_of_each_row_become_a_step_field(tmp_path):
     raw = raw_rlu.control_suite_episodes((5, 4))
     for episode in raw:
         episode["episodic_reward"] = np.cumsum(episode["reward"])
@@ -101,7 +101,7 @@ def test_rewards_of_the_episode_may_be_given_for_each_row(tmp_path):
 
 
 @pytest.mark.slow
-def test_agrees_with_tfds_where_that_is_right(tmp_path):
+def test_episodes_equal_those_of_the_tfds_builder(tmp_path):
     from tensorflow_datasets.rl_unplugged.rlu_control_suite import rlu_control_suite
 
     raw = raw_rlu.control_suite_episodes()
@@ -112,14 +112,14 @@ def test_agrees_with_tfds_where_that_is_right(tmp_path):
         episode["observation/velocity"] = rng.normal(size=(rows, 2)).astype(np.float32)
         episode["action"] = rng.normal(size=(rows, 1)).astype(np.float32)
     episodes = read(tmp_path, raw)
-    theirs = rlu_control_suite.RluControlSuite(config="cartpole_swingup", data_dir=tmp_path)
+    builder = rlu_control_suite.RluControlSuite(config="cartpole_swingup", data_dir=tmp_path)
     actual = [
         episode
         for file in sorted(tmp_path.glob("train-*"))
-        for _, episode in theirs.generate_examples_one_file(file)
+        for _, episode in builder.generate_examples_one_file(file)
     ]
-    for ours, other in zip(episodes, actual, strict=True):
-        steps = other["steps"]
+    for ours, theirs in zip(episodes, actual, strict=True):
+        steps = theirs["steps"]
         for name in ("position", "velocity"):
             np.testing.assert_array_equal(
                 ours.steps["observation"][name], steps["observation"][name]
@@ -128,11 +128,11 @@ def test_agrees_with_tfds_where_that_is_right(tmp_path):
             np.testing.assert_array_equal(ours.steps[name][:-1], steps[name][:-1])
         for name in ("is_first", "is_last", "is_terminal"):
             np.testing.assert_array_equal(ours.steps[name], steps[name])
-        assert ours.metadata["recorded_episode_id"] == other["episode_id"]
+        assert ours.metadata["recorded_episode_id"] == theirs["episode_id"]
 
 
 @pytest.mark.slow
-def test_a_real_episode_comes_back_as_its_transitions(tmp_path):
+def test_a_played_episode_is_read_as_its_transitions(tmp_path):
     timesteps, actions = rollouts.of_dm_env(rollouts.simulator(5, seed=0), 5)
     names = list(timesteps[0].observation)
     raw = {
@@ -155,16 +155,16 @@ def test_a_real_episode_comes_back_as_its_transitions(tmp_path):
         assert episode.steps["reward"][t] == np.float32(after.reward)
         assert episode.steps["discount"][t] == after.discount
         for name in names:
-            observed = episode.steps["observation"][name]
-            assert observed[t].tolist() == before.observation[name].astype(np.float32).tolist()
-            assert observed[t + 1].tolist() == after.observation[name].astype(np.float32).tolist()
+            values = episode.steps["observation"][name]
+            assert values[t].tolist() == before.observation[name].astype(np.float32).tolist()
+            assert values[t + 1].tolist() == after.observation[name].astype(np.float32).tolist()
 
 
-def test_the_shapes_are_those_of_the_raw_values(tmp_path):
+def test_shapes_follow_from_the_raw_values(tmp_path):
     raw_rlu.write_files(tmp_path, "train", raw_rlu.control_suite_episodes())
     features = RluControlSuiteSource(tmp_path).fields.steps
     assert {name: (f.shape, f.dtype) for name, f in features["observation"].items()} == {
         "position": ((3,), np.float32),
-        "height": ((1,), np.float32),  # A record does not tell one from a vector of one.
+        "height": ((1,), np.float32),  # Records have no scalars.
     }
     assert features["reward"].shape == features["step_type"].shape == ()

@@ -35,7 +35,7 @@ def published_transition(record):
 
 
 @pytest.mark.slow
-def test_a_window_is_the_transition_that_the_published_loader_reads(tmp_path):
+def test_windows_equal_the_transitions_of_the_published_loader(tmp_path):
     files = raw_rlu.write_files(tmp_path / "raw", "train", raw_rlu.control_suite_windows())
     source = RluControlSuiteWindowsSource(tmp_path / "raw")
     builder = convert(source, name="made", data_dir=tmp_path, shuffle=False)
@@ -52,14 +52,14 @@ def test_a_window_is_the_transition_that_the_published_loader_reads(tmp_path):
         np.testing.assert_array_equal(episode["placeholders"]["action"], expected["next_action"])
 
 
-def test_windows_of_the_ends_of_an_episode_can_be_told(tmp_path):
+def test_step_types_mark_the_first_and_last_windows_of_episodes(tmp_path):
     raw_rlu.write_files(tmp_path, "train", raw_rlu.control_suite_windows((5, 4)))
     source = RluControlSuiteWindowsSource(tmp_path)
-    episodes = [e for part in source.parts("train") for e in source.episodes("train", part)]
-    begin = [e for e in episodes if e.steps["step_type"][0] == 0]
-    end = [e for e in episodes if e.steps["step_type"][-1] == 2]
-    assert (len(episodes), len(begin), len(end)) == (7, 2, 2)
+    episodes = [e for file in source.parts("train") for e in source.episodes("train", file)]
+    first_windows = [e for e in episodes if e.steps["step_type"][0] == 0]
+    last_windows = [e for e in episodes if e.steps["step_type"][-1] == 2]
+    assert (len(episodes), len(first_windows), len(last_windows)) == (7, 2, 2)
     # The first episode is terminal, the second one was truncated.
-    assert sorted(e.truncated for e in end) == [False, True]
+    assert sorted(e.truncated for e in last_windows) == [False, True]
     assert all(e.truncated for e in episodes if e.steps["step_type"][-1] != 2)
     assert not any(e.complete for e in episodes)

@@ -13,11 +13,11 @@ RluDmlabSource = rlds.sources.formats()["rlu_dmlab"].load()
 def read(directory, raw, **kwargs):
     raw_rlu.write_files(directory, "tfrecord", raw)
     source = RluDmlabSource(directory, **kwargs)
-    return source, [e for part in source.parts("train") for e in source.episodes("train", part)]
+    return source, [e for file in source.parts("train") for e in source.episodes("train", file)]
 
 
 @pytest.mark.parametrize("order", ["sar", "rsa"])
-def test_the_rewards_tell_the_order_of_the_rows(tmp_path, order):
+def test_rewards_determine_the_alignment(tmp_path, order):
     raw = raw_rlu.dmlab_episodes(order=order, shape=(6, 4))
     source, episodes = read(tmp_path, raw)
     assert source.alignment == order
@@ -31,7 +31,7 @@ def test_the_rewards_tell_the_order_of_the_rows(tmp_path, order):
             assert steps["reward"][t] == expected["rewards"][t + shift]
             assert steps["discounted_rewards"][t] == expected["discounted_rewards"][t + shift]
             assert steps["discount"][t] == expected["discounts"][t + shift]
-            # What is observed next is what the transition brought.
+            # The next observation has the reward and the action of the transition.
             assert steps["observation"]["last_reward"][t + 1] == steps["reward"][t]
             assert steps["observation"]["last_action"][t + 1][steps["action"][t]] == 1
         is_terminal = expected["discounts"][-1 if order == "rsa" else -2] == 0
@@ -40,7 +40,7 @@ def test_the_rewards_tell_the_order_of_the_rows(tmp_path, order):
     assert {episode.truncated for episode in episodes} == {True, False}
 
 
-def test_an_episode_keeps_what_belongs_to_no_transition(tmp_path):
+def test_values_outside_of_transitions_are_kept(tmp_path):
     raw = raw_rlu.dmlab_episodes(shape=(6, 4))
     _, episodes = read(tmp_path, raw)
     for episode, expected in zip(episodes, raw, strict=True):
@@ -57,47 +57,47 @@ def test_an_episode_keeps_what_belongs_to_no_transition(tmp_path):
         }
 
 
-def test_no_last_action_is_none_of_them(tmp_path):
+def test_the_last_action_before_the_first_step_is_all_zeros(tmp_path):
     _, (first, *_) = read(tmp_path, raw_rlu.dmlab_episodes(shape=(6, 4)))
     last_action = first.steps["observation"]["last_action"]
     assert last_action.shape == (5, 15)
     assert last_action.sum(axis=1).tolist() == [0, 1, 1, 1, 1]
 
 
-def test_images_are_unchanged_and_their_order_of_channels_is_told(tmp_path):
+def test_images_are_unchanged_and_their_channel_order_is_in_the_metadata(tmp_path):
     raw = raw_rlu.dmlab_episodes(1)
     source, (episode,) = read(tmp_path, raw)
     pixels = episode.steps["observation"]["pixels"]
     assert pixels.tolist() == raw[0]["observations_pixels"]
     assert source.about.metadata["channel_order"] == {"observation/pixels": "BGR"}
     assert source.fields.steps["observation"]["pixels"].shape == (72, 96, 3)
-    rgb = np.random.default_rng(0)  # The first image that the generator draws.
-    rgb.integers(0, 15, 5), rgb.integers(0, 5, 5)
-    expected = rgb.integers(0, 256, (5, 72, 96, 3), np.uint8)[0]
+    rng = np.random.default_rng(0)  # The first image that the generator draws.
+    rng.integers(0, 15, 5), rng.integers(0, 5, 5)
+    expected = rng.integers(0, 256, (5, 72, 96, 3), np.uint8)[0]
     np.testing.assert_array_equal(
         np.asarray(Image.open(io.BytesIO(pixels[0])))[..., ::-1], expected
     )
 
 
-def test_without_evidence_the_order_is_that_of_rlds(tmp_path):
+def test_the_alignment_is_sar_if_there_are_no_rewards(tmp_path):
     source, _ = read(tmp_path, raw_rlu.dmlab_episodes(rewards=False, shape=(6, 4)))
     assert source.alignment == "sar"
 
 
-def test_a_later_episode_may_be_the_evidence(tmp_path):
-    silent = raw_rlu.dmlab_episodes(3, rewards=False, shape=(6, 4))
-    telling = raw_rlu.dmlab_episodes(1, order="rsa", shape=(6, 4))
-    assert read(tmp_path, silent + telling)[0].alignment == "rsa"
+def test_a_later_episode_may_determine_the_alignment(tmp_path):
+    without_rewards = raw_rlu.dmlab_episodes(3, rewards=False, shape=(6, 4))
+    with_rewards = raw_rlu.dmlab_episodes(1, order="rsa", shape=(6, 4))
+    assert read(tmp_path, without_rewards + with_rewards)[0].alignment == "rsa"
 
 
-def test_the_order_can_be_given(tmp_path):
+def test_the_alignment_option_replaces_the_detected_one(tmp_path):
     raw = raw_rlu.dmlab_episodes(shape=(6, 4))
     source, (first, *_) = read(tmp_path, raw, alignment="rsa")
     assert source.about.options == {"alignment": "rsa"}
     assert first.steps["reward"][0] == raw[0]["rewards"][1]
 
 
-def test_observations_that_nobody_expected_are_kept(tmp_path):
+def test_unknown_observations_are_kept(tmp_path):
     raw = raw_rlu.dmlab_episodes(1, shape=(6, 4))
     raw[0]["observations_velocity"] = np.arange(15, dtype=np.float32)
     _, (episode,) = read(tmp_path, raw)

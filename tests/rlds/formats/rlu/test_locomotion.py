@@ -11,7 +11,7 @@ RluLocomotionSource = rlds.sources.formats()["rlu_locomotion"].load()
 def read(directory, raw, **kwargs):
     raw_rlu.write_files(directory, "train", raw)
     source = RluLocomotionSource(directory, **kwargs)
-    return source, [e for part in source.parts("train") for e in source.episodes("train", part)]
+    return source, [e for file in source.parts("train") for e in source.episodes("train", file)]
 
 
 def test_cameras_become_images_without_loss(tmp_path):
@@ -30,7 +30,7 @@ def test_cameras_become_images_without_loss(tmp_path):
             assert episode.steps["reward"][t] == expected["reward"][t + 1]
 
 
-def test_the_files_do_not_say_the_shape_of_cameras(tmp_path):
+def test_the_camera_shape_is_an_option(tmp_path):
     raw = raw_rlu.locomotion_episodes(camera=(6, 5, 3))
     source, (first, _) = read(tmp_path, raw, camera_shape=(6, 5, 3))
     image = first.steps["observation"]["walker"]["egocentric_camera"][0]
@@ -46,7 +46,7 @@ def test_images_of_another_size_are_damage(tmp_path):
     assert "12 bytes, but a raw image of shape (64, 64, 3) has 12288" in str(damaged.error)
 
 
-def test_cameras_that_are_png_files_stay_as_they_are(tmp_path):
+def test_cameras_in_png_files_are_kept_unchanged(tmp_path):
     raw = raw_rlu.locomotion_episodes((3,))
     name = "observation/walker/egocentric_camera"
     files = [
@@ -59,7 +59,7 @@ def test_cameras_that_are_png_files_stay_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["rsa", "sar"])
-def test_the_order_can_be_given(tmp_path, order):
+def test_the_source_uses_the_alignment_option(tmp_path, order):
     raw = raw_rlu.locomotion_episodes((4,))
     raw[0]["reward"][:] = 0.0
     source, _ = read(tmp_path, raw, alignment=order)

@@ -16,7 +16,7 @@ SHAPE = (6, 5, 3)
 def read(directory, raw):
     raw_rlu.write_files(directory, "train", raw, num_files=1)
     source = RluLocomotionWindowsSource(directory, camera_shape=SHAPE)
-    return [e for part in source.parts("train") for e in source.episodes("train", part)]
+    return [e for file in source.parts("train") for e in source.episodes("train", file)]
 
 
 @pytest.mark.parametrize("in_one", [True, False])
@@ -29,7 +29,7 @@ def test_a_camera_may_have_all_rows_in_one_string(tmp_path, in_one):
         assert decoded == b"".join(expected[CAMERA])
 
 
-def test_windows_of_episodes_that_are_shorter_are_shorter(tmp_path):
+def test_windows_of_short_episodes_are_shorter(tmp_path):
     raw = raw_rlu.locomotion_windows((7, 3, 5), 4, camera=SHAPE)
     episodes = read(tmp_path, raw)
     assert sorted(episode.num_steps for episode in episodes) == [3, 4, 4, 4, 4, 4, 4]
@@ -47,7 +47,7 @@ def test_windows_of_episodes_that_are_shorter_are_shorter(tmp_path):
     ],
     ids=["too long", "one too short", "too many", "none"],
 )
-def test_images_that_do_not_fit_are_damage(tmp_path, images, message):
+def test_images_of_wrong_sizes_are_damage(tmp_path, images, message):
     raw = raw_rlu.locomotion_windows(camera=SHAPE)
     raw[1] = {**raw[1], CAMERA: images}
     _, damaged, *intact = read(tmp_path, raw)
@@ -56,7 +56,7 @@ def test_images_that_do_not_fit_are_damage(tmp_path, images, message):
     assert len(intact) == len(raw) - 2
 
 
-def test_images_of_another_shape_are_found_at_once(tmp_path):
+def test_images_of_another_shape_are_an_error_of_the_source(tmp_path):
     raw_rlu.write_files(tmp_path, "train", raw_rlu.locomotion_windows(camera=SHAPE))
     with pytest.raises(SourceError, match=r"one string of 180 bytes, .* 2 raw .* \(64, 64, 3\)"):
         RluLocomotionWindowsSource(tmp_path)
@@ -64,7 +64,7 @@ def test_images_of_another_shape_are_found_at_once(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("in_one", [True, False])
-def test_the_steps_are_those_that_the_published_loader_reads(tmp_path, in_one):
+def test_steps_equal_those_of_the_published_loader(tmp_path, in_one):
     raw = raw_rlu.locomotion_windows((6, 3), 4, camera=SHAPE, in_one=in_one)
     files = raw_rlu.write_files(tmp_path / "raw", "train", raw)
     builder = convert(
@@ -90,6 +90,6 @@ def test_the_steps_are_those_that_the_published_loader_reads(tmp_path, in_one):
             np.testing.assert_array_equal(
                 walker["position"], expected["observation/walker/position"][t]
             )
-            of_transition = step if t < len(steps) - 1 else episode["placeholders"]
+            transition = step if t < len(steps) - 1 else episode["placeholders"]
             for name in ("action", "reward", "discount"):
-                np.testing.assert_array_equal(of_transition[name], expected[name][t])
+                np.testing.assert_array_equal(transition[name], expected[name][t])

@@ -1,4 +1,4 @@
-"""Each builder refuses the records of the others, and says which one reads them."""
+"""Each builder refuses records of other products, and names their builder."""
 
 import numpy as np
 import pytest
@@ -21,21 +21,21 @@ RAW = {
 }
 
 
-@pytest.mark.parametrize("right", RAW, ids=lambda builder: builder.name)
-def test_records_are_known(tmp_path, right):
-    raw_rlu.write_files(tmp_path, "train", RAW[right]())
-    assert right.source_class.builder_name == right.name
+@pytest.mark.parametrize("builder", RAW, ids=lambda builder: builder.name)
+def test_sources_refuse_records_of_other_products_and_name_their_builder(tmp_path, builder):
+    raw_rlu.write_files(tmp_path, "train", RAW[builder]())
+    assert builder.source_class.builder_name == builder.name
     for other in RAW:
-        if other is not right:
+        if other is not builder:
             with pytest.raises(SourceError) as caught:
                 other.source_class(tmp_path)
             assert str(caught.value) == (
                 "train-00000-of-00002: the records belong to another product of RL Unplugged: use "
-                f"the builder {right.name!r}, not {other.name!r}"
+                f"the builder {builder.name!r}, not {other.name!r}"
             )
 
 
-def test_a_builder_says_it_too(tmp_path):
+def test_a_builder_refuses_records_of_another_product(tmp_path):
     raw_rlu.write_files(tmp_path, "train", raw_rlu.control_suite_windows())
     with pytest.raises(SourceError, match="use the builder 'rlds_rlu_control_suite_windows'"):
         tfds_builders.RldsRluControlSuite(path=tmp_path, data_dir=tmp_path).download_and_prepare()
@@ -45,7 +45,7 @@ def record(*step_types):
     return {"observation/x": np.zeros(len(step_types)), "step_type": np.array(step_types)}
 
 
-WHOLE, MIDDLE, BEGINNING, END = record(0, 1, 2), record(1, 1), record(0, 1), record(1, 2)
+EPISODE, MIDDLE, BEGINNING, END = record(0, 1, 2), record(1, 1), record(0, 1), record(1, 2)
 
 
 @pytest.mark.parametrize(
@@ -54,22 +54,22 @@ WHOLE, MIDDLE, BEGINNING, END = record(0, 1, 2), record(1, 1), record(0, 1), rec
         ([], None),
         ([{"pixels": []}], None),
         ([{"observation/x": [], "reward": []}], None),
-        ([BEGINNING], None),  # An episode that was cut, or a window.
-        ([WHOLE], "rlds_rlu_control_suite"),
-        ([WHOLE, MIDDLE, BEGINNING], None),
-        ([WHOLE, MIDDLE, WHOLE], "rlds_rlu_control_suite"),
+        ([BEGINNING], None),  # An incomplete episode, or a window.
+        ([EPISODE], "rlds_rlu_control_suite"),
+        ([EPISODE, MIDDLE, BEGINNING], None),
+        ([EPISODE, MIDDLE, EPISODE], "rlds_rlu_control_suite"),
         ([BEGINNING, MIDDLE], "rlds_rlu_control_suite_windows"),
         ([END], "rlds_rlu_control_suite_windows"),
     ],
     ids=str,
 )
-def test_the_ends_of_a_few_records_tell_whether_they_are_whole(records, expected):
+def test_step_types_tell_episodes_from_windows(records, expected):
     assert builder_for(records) == expected
 
 
 def test_no_more_records_are_read_than_needed():
     def records():
-        yield from [WHOLE, WHOLE, MIDDLE]
+        yield from [EPISODE, EPISODE, MIDDLE]
         raise AssertionError
 
     assert builder_for(records()) == "rlds_rlu_control_suite"

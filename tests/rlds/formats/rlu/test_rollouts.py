@@ -1,6 +1,6 @@
-"""Real episodes in the layouts of RL Unplugged: the steps are what the environment returned.
+"""Roll-outs in the layouts of RL Unplugged, compared with the values of the environment.
 
-DeepMind Lab is no package that could be installed, so its product has none.
+The product of DeepMind Lab is not covered: it is not available as a package.
 """
 
 import numpy as np
@@ -28,10 +28,10 @@ def read_converted(source, directory):
     return list(dataset.as_numpy_iterator())
 
 
-def raw_record(timesteps, actions, separator, *, action_led_here):
-    """An episode as a record: all in float32, the reward of the first row zero."""
+def make_record(timesteps, actions, separator, *, is_rsa):
+    """Returns an episode as a record in float32; the reward of the first row is zero."""
     missing = np.zeros_like(actions[0])
-    actions = [missing, *actions] if action_led_here else [*actions, missing]
+    actions = [missing, *actions] if is_rsa else [*actions, missing]
     fields = {
         f"observation{separator}{name}": [timestep.observation[name] for timestep in timesteps]
         for name in timesteps[0].observation
@@ -45,14 +45,14 @@ def raw_record(timesteps, actions, separator, *, action_led_here):
     return {name: np.array(values, np.float32) for name, values in fields.items()}
 
 
-def check_steps(episode, timesteps, actions, observed):
-    """Compares an episode with what a dm_env environment returned.
+def check_steps(episode, timesteps, actions, observations):
+    """Compares an episode with the values of a dm_env environment.
 
     Args:
       episode: The episode.
-      timesteps: What the environment returned.
-      actions: What it was given.
-      observed: What it observed, by the names that the dataset has for them.
+      timesteps: The timesteps that the environment returned.
+      actions: The actions of the agent.
+      observations: The expected observations by their names in the dataset.
     """
     steps, length = episode["steps"], len(actions)
     assert len(steps["reward"]) == length + 1
@@ -64,7 +64,7 @@ def check_steps(episode, timesteps, actions, observed):
     )
     assert steps["discount"][:length].tolist() == [t.discount for t in timesteps[1:]]
     assert steps["step_type"].tolist() == [t.step_type for t in timesteps]
-    for name, values in observed.items():
+    for name, values in observations.items():
         expected = np.array(values, np.float32).reshape(length + 1, -1)
         np.testing.assert_array_equal(steps["observation"][name], expected, strict=True)
     is_over, is_terminal = timesteps[-1].last(), timesteps[-1].discount == 0.0
@@ -82,7 +82,7 @@ def test_rollouts_of_position_and_velocity_are_read(tmp_path, source, separator,
     env = rollouts.simulator(NUM_STEPS, seed=1)
     timesteps, actions = rollouts.of_dm_env(env, max_steps)
     assert len(actions) == max_steps
-    record = raw_record(timesteps, actions, separator, action_led_here=source is RluRwrlSource)
+    record = make_record(timesteps, actions, separator, is_rsa=source is RluRwrlSource)
     raw_rlu.write_files(
         tmp_path,
         "train",
@@ -91,16 +91,16 @@ def test_rollouts_of_position_and_velocity_are_read(tmp_path, source, separator,
         compression="" if source is RluRwrlSource else "GZIP",
     )
     (episode,) = read_converted(source(tmp_path), tmp_path)
-    observed = {
+    observations = {
         name: [timestep.observation[name] for timestep in timesteps]
         for name in env.observation_spec()
     }
-    check_steps(episode, timesteps, actions, observed)
+    check_steps(episode, timesteps, actions, observations)
 
 
 @pytest.mark.slow
-def test_humanoid_runs(tmp_path):
-    """The task `humanoid_walls`, without its camera, for which OpenGL would be needed."""
+def test_rollouts_of_humanoid_are_read(tmp_path):
+    """The task `humanoid_walls` without its camera, which needs OpenGL."""
     composer = pytest.importorskip("dm_control.composer")
     from dm_control.locomotion import arenas, tasks, walkers
 
@@ -114,16 +114,16 @@ def test_humanoid_runs(tmp_path):
     walker.observables.egocentric_camera.enabled = False
     env = composer.Environment(task, random_state=0)
     timesteps, actions = rollouts.of_dm_env(env, NUM_STEPS)
-    record = raw_record(timesteps, actions, "/", action_led_here=False)
+    record = make_record(timesteps, actions, "/", is_rsa=False)
     raw_rlu.write_files(tmp_path, "train", [record], num_files=1)
     (episode,) = read_converted(RluLocomotionSource(tmp_path), tmp_path)
-    observed = {
+    observations = {
         name.removeprefix("walker/"): [timestep.observation[name] for timestep in timesteps]
         for name in env.observation_spec()
     }
     episode["steps"]["observation"] = episode["steps"]["observation"]["walker"]
-    assert episode["steps"]["observation"].keys() == observed.keys()
-    check_steps(episode, timesteps, actions, observed)
+    assert episode["steps"]["observation"].keys() == observations.keys()
+    check_steps(episode, timesteps, actions, observations)
 
 
 @pytest.mark.slow
@@ -131,10 +131,10 @@ def test_rollouts_of_breakout_are_read_with_their_values(tmp_path):
     pytest.importorskip("ale_py")
     games = rollouts.of_atari("breakout", 2, max_steps=150)
     records = []
-    for index, played in enumerate(games):
-        rewards = np.stack(played.rewards)
-        discounts = np.ones(len(played), np.float32)
-        discounts[-1] = 1.0 - played.terminated
+    for index, rollout in enumerate(games):
+        rewards = np.stack(rollout.rewards)
+        discounts = np.ones(len(rollout), np.float32)
+        discounts[-1] = 1.0 - rollout.terminated
         records.append(
             {
                 "checkpoint_idx": np.array([3], np.int64),
@@ -143,24 +143,24 @@ def test_rollouts_of_breakout_are_read_with_their_values(tmp_path):
                 "clipped_episode_return": np.array([rewards.clip(-1, 1).sum()], np.float32),
                 "observations": [
                     tf.io.encode_png(frame[..., np.newaxis]).numpy()
-                    for frame in played.observations[:-1]
+                    for frame in rollout.observations[:-1]
                 ],
-                "actions": np.stack(played.actions).astype(np.int64),
+                "actions": np.stack(rollout.actions).astype(np.int64),
                 "unclipped_rewards": rewards,
                 "clipped_rewards": rewards.clip(-1, 1),
                 "discounts": discounts,
             }
         )
     raw_rlu.write_files(tmp_path, "run_1", records)
-    for episode, played in zip(
+    for episode, rollout in zip(
         read_converted(RluAtariSource(tmp_path), tmp_path), games, strict=True
     ):
         steps = episode["steps"]
-        frames = np.stack(played.observations[:-1])
+        frames = np.stack(rollout.observations[:-1])
         np.testing.assert_array_equal(steps["observation"][..., 0], frames, strict=True)
-        assert steps["action"].tolist() == np.stack(played.actions).tolist()
-        np.testing.assert_array_equal(steps["reward"], np.stack(played.rewards), strict=True)
-        assert steps["discount"].tolist() == [1.0] * (len(played) - 1) + [1.0 - played.terminated]
-        assert episode["truncated"] == (not played.terminated)
+        assert steps["action"].tolist() == np.stack(rollout.actions).tolist()
+        np.testing.assert_array_equal(steps["reward"], np.stack(rollout.rewards), strict=True)
+        assert steps["discount"].tolist() == [1.0] * (len(rollout) - 1) + [1.0 - rollout.terminated]
+        assert episode["truncated"] == (not rollout.terminated)
         assert not episode["final_observation_known"]
-    assert any(np.any(played.rewards) for played in games)
+    assert any(np.any(rollout.rewards) for rollout in games)

@@ -10,10 +10,10 @@ RluRwrlSource = rlds.sources.formats()["rlu_rwrl"].load()
 def read(directory, raw):
     raw_rlu.write_files(directory, "episodes.tfrecord", raw, compression="")
     source = RluRwrlSource(directory)
-    return [e for part in source.parts("train") for e in source.episodes("train", part)]
+    return [e for file in source.parts("train") for e in source.episodes("train", file)]
 
 
-def test_the_row_of_an_observation_has_what_led_to_it(tmp_path):
+def test_rows_have_the_action_and_reward_before_their_observation(tmp_path):
     raw = raw_rlu.rwrl_episodes()
     for episode, expected in zip(read(tmp_path, raw), raw, strict=True):
         steps, rows = episode.steps, len(expected["reward"])
@@ -34,7 +34,7 @@ def test_the_row_of_an_observation_has_what_led_to_it(tmp_path):
         assert steps["reward"][-1] == steps["discount"][-1] == 0
 
 
-def test_only_the_last_discount_tells_of_a_terminal_state(tmp_path):
+def test_only_a_last_discount_of_zero_is_terminal(tmp_path):
     raw = raw_rlu.rwrl_episodes()
     for episode, expected in zip(read(tmp_path, raw), raw, strict=True):
         is_terminal = expected["discount"][-1] == 0
@@ -46,7 +46,7 @@ def test_only_the_last_discount_tells_of_a_terminal_state(tmp_path):
 def test_values_that_belong_to_no_transition_are_kept(tmp_path):
     raw = raw_rlu.rwrl_episodes(1)
     raw[0]["action"][0] = [7.0, 8.0]
-    raw[0]["reward"][0] = 9.0  # The order of these rows is known, this does not refute it.
+    raw[0]["reward"][0] = 9.0  # The alignment is fixed: this does not contradict it.
     (episode,) = read(tmp_path, raw)
     placeholders = episode.metadata["placeholders"]
     assert placeholders["action"].tolist() == [7, 8]
@@ -68,7 +68,7 @@ def test_any_other_alignment_is_refused(tmp_path):
         RluRwrlSource(tmp_path, alignment="sar")
 
 
-def test_compressed_files_are_read_too(tmp_path):
+def test_compressed_files_are_read(tmp_path):
     raw_rlu.write_files(tmp_path, "episodes.tfrecord", raw_rlu.rwrl_episodes(), compression="GZIP")
     source = RluRwrlSource(tmp_path)
     assert len(list(source.episodes("train", source.parts("train")[0]))) == 2

@@ -59,11 +59,11 @@ PRODUCTS = {
 
 
 def read(source):
-    return [episode for part in source.parts("train") for episode in source.episodes("train", part)]
+    return [episode for file in source.parts("train") for episode in source.episodes("train", file)]
 
 
-def suite(directory, episodes=None, **kwargs):
-    """A folder of the control suite, the plainest product."""
+def write_suite(directory, episodes=None, **kwargs):
+    """Writes a folder of the control suite, the simplest product."""
     episodes = raw_rlu.control_suite_episodes() if episodes is None else episodes
     return raw_rlu.write_files(directory, "train", episodes, **kwargs)
 
@@ -89,7 +89,7 @@ def test_a_conversion_has_all_episodes(tmp_path, product):
 
 
 @pytest.mark.parametrize(
-    ("builder", "config", "directory", "prefix", "number"),
+    ("builder", "config", "directory", "prefix", "num_files"),
     [
         (RldsRluAtari, "Pong_run_2", "atari_episodes_ordered/Pong", "run_2", 50),
         (RldsRluAtari, "Gravitar_run_5", "atari_episodes_ordered/Gravitar", "run_5", 49),
@@ -127,21 +127,21 @@ def test_a_conversion_has_all_episodes(tmp_path, product):
         ),
     ],
 )
-def test_configs_know_where_the_files_are(tmp_path, builder, config, directory, prefix, number):
+def test_configs_have_urls_of_their_files(tmp_path, builder, config, directory, prefix, num_files):
     builder_config = builder.builder_configs[config]
     assert (builder_config.directory, builder_config.prefix, builder_config.num_files) == (
         directory,
         prefix,
-        number,
+        num_files,
     )
     instance = builder(config=config, data_dir=tmp_path)
     assert instance.url() == f"gs://rl_unplugged/{directory}"
-    assert f"{prefix}-00000-of-{number:05d}" in builder_config.description
+    assert f"{prefix}-00000-of-{num_files:05d}" in builder_config.description
 
 
 def test_builders_have_a_config_for_each_dataset_and_one_for_any_other():
-    numbers = {builder.name: len(builder.BUILDER_CONFIGS) for _, builder, _ in PRODUCTS.values()}
-    assert numbers == {
+    counts = {builder.name: len(builder.BUILDER_CONFIGS) for _, builder, _ in PRODUCTS.values()}
+    assert counts == {
         "rlds_rlu_atari": 46 * 5 + 1,
         "rlds_rlu_dmlab": 5 * 3 + 8 + 1,
         "rlds_rlu_rwrl": 40 + 1,
@@ -169,10 +169,10 @@ def test_a_config_takes_its_files_from_the_manual_dir(tmp_path):
 
 
 @pytest.mark.slow
-def test_damaged_episodes_are_left_out_if_that_is_asked_for(tmp_path):
+def test_a_conversion_skips_damaged_episodes_on_request(tmp_path):
     episodes = raw_rlu.control_suite_episodes()
     episodes[1]["step_type"][2] = 2.0
-    suite(tmp_path / "raw", episodes)
+    write_suite(tmp_path / "raw", episodes)
     with pytest.raises(SourceError, match="00000-of-00002, episode 1, row 2, field 'step_type'"):
         convert(RluControlSuiteSource(tmp_path / "raw"), name="strict", data_dir=tmp_path)
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
@@ -189,7 +189,7 @@ def test_damaged_episodes_are_left_out_if_that_is_asked_for(tmp_path):
 
 
 def test_keys_name_the_file_and_the_record(tmp_path):
-    suite(tmp_path)
+    write_suite(tmp_path)
     source = RluControlSuiteSource(tmp_path)
     assert [episode.key for episode in read(source)] == [
         "train-00000-of-00002:0",
@@ -201,8 +201,8 @@ def test_keys_name_the_file_and_the_record(tmp_path):
     assert (last.file, last.begin, last.end) == ("train-00001-of-00002", 1, 2)
 
 
-def test_files_can_be_given_one_by_one(tmp_path):
-    first, second = suite(tmp_path)
+def test_a_source_reads_selected_files(tmp_path):
+    first, second = write_suite(tmp_path)
     assert RluControlSuiteSource(second).parts("train") == ["train-00001-of-00002"]
     assert RluControlSuiteSource([second, first]).parts("train") == [
         "train-00001-of-00002",
@@ -213,8 +213,8 @@ def test_files_can_be_given_one_by_one(tmp_path):
     }
 
 
-def test_files_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
-    files = [suite(tmp_path / run / "x", num_files=1)[0] for run in "ab"]
+def test_files_of_equal_names_are_distinguished_by_their_folders(tmp_path):
+    files = [write_suite(tmp_path / run / "x", num_files=1)[0] for run in "ab"]
     assert RluControlSuiteSource(files).parts("train") == [
         "a/x/train-00000-of-00001",
         "b/x/train-00000-of-00001",
@@ -223,15 +223,15 @@ def test_files_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
         RluControlSuiteSource([files[0], files[0]])
 
 
-def test_other_files_of_a_folder_are_passed_over(tmp_path):
-    suite(tmp_path)
-    suite(tmp_path / "other")
+def test_unrelated_files_of_a_folder_are_ignored(tmp_path):
+    write_suite(tmp_path)
+    write_suite(tmp_path / "other")
     (tmp_path / "README.txt").write_text("hello")
     assert len(RluControlSuiteSource(tmp_path).parts("train")) == 2
 
 
-def test_a_folder_without_files_says_what_it_has(tmp_path):
-    suite(tmp_path)
+def test_errors_of_missing_files_list_the_files_of_the_folder(tmp_path):
+    write_suite(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"such as run_1-00000-of-.* it has \['train-"):
         RluControlSuiteSource(tmp_path, prefix="run_1")
     with pytest.raises(FileNotFoundError, match="does not exist"):
@@ -240,21 +240,21 @@ def test_a_folder_without_files_says_what_it_has(tmp_path):
         RluControlSuiteSource([])
 
 
-def test_files_without_records_are_not_enough(tmp_path):
-    suite(tmp_path, [])
+def test_files_without_records_are_refused(tmp_path):
+    write_suite(tmp_path, [])
     with pytest.raises(SourceError, match="the files have no records"):
         RluControlSuiteSource(tmp_path)
 
 
-def test_an_empty_file_among_others_is_a_part_without_episodes(tmp_path):
-    suite(tmp_path, raw_rlu.control_suite_episodes((4,)), num_files=2)
+def test_an_empty_file_has_no_episodes(tmp_path):
+    write_suite(tmp_path, raw_rlu.control_suite_episodes((4,)), num_files=2)
     assert len(read(RluControlSuiteSource(tmp_path))) == 1
 
 
-def test_repeated_ids_are_told(tmp_path):
+def test_repeated_ids_are_reported(tmp_path):
     episodes = raw_rlu.control_suite_episodes()
     episodes[3]["episode_id"] = episodes[0]["episode_id"]
-    suite(tmp_path, episodes)
+    write_suite(tmp_path, episodes)
     repeated = {(-(2**60),): ["train-00000-of-00002:0", "train-00001-of-00002:1"]}
     source = RluControlSuiteSource(tmp_path)
     assert source.repeated_ids() == repeated
@@ -263,10 +263,10 @@ def test_repeated_ids_are_told(tmp_path):
         RluControlSuiteSource(tmp_path, require_unique_ids=True)
 
 
-# --- What a record holds -------------------------------------------------------------------------
+# --- Records -------------------------------------------------------------------------------------
 
 
-def test_fields_that_nobody_expected_are_kept(tmp_path):
+def test_unknown_fields_are_kept(tmp_path):
     episodes = raw_rlu.control_suite_episodes((5, 4))
     for episode in episodes:
         rows = len(episode["reward"])
@@ -274,7 +274,7 @@ def test_fields_that_nobody_expected_are_kept(tmp_path):
         episode["policy/logits"] = np.arange(3 * rows, dtype=np.float32)
         episode["level_name"] = [b"easy"]
         episode["notes"] = [f"{row}".encode() for row in range(rows)]
-    suite(tmp_path, episodes)
+    write_suite(tmp_path, episodes)
     first = read(RluControlSuiteSource(tmp_path))[0]
     assert first.steps["observation"]["arm"]["touch"].tolist()[4] == [8, 9]
     assert first.steps["policy"]["logits"].shape == (5, 3)
@@ -282,10 +282,10 @@ def test_fields_that_nobody_expected_are_kept(tmp_path):
     assert first.metadata["level_name"] == b"easy"
 
 
-def test_the_first_record_with_several_rows_tells_rows_from_values(tmp_path):
+def test_the_first_record_with_several_rows_determines_the_step_fields(tmp_path):
     episodes = raw_rlu.control_suite_episodes((5, 4))
     short = {name: values[:1] for name, values in episodes[1].items()}
-    suite(tmp_path, [short, episodes[0]], num_files=1)
+    write_suite(tmp_path, [short, episodes[0]], num_files=1)
     first, second = read(RluControlSuiteSource(tmp_path))
     assert first.num_steps == 1
     assert first.metadata["timestamp"] == episodes[1]["timestamp"]
@@ -308,23 +308,23 @@ def test_the_first_record_with_several_rows_tells_rows_from_values(tmp_path):
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_a_first_record_that_does_not_fit_is_an_error_of_the_source(tmp_path, change, message):
+def test_a_malformed_first_record_is_an_error_of_the_source(tmp_path, change, message):
     (episode,) = raw_rlu.control_suite_episodes((5,))
     episode.update(change)
-    suite(tmp_path, [{k: v for k, v in episode.items() if v is not None}], num_files=1)
+    write_suite(tmp_path, [{k: v for k, v in episode.items() if v is not None}], num_files=1)
     with pytest.raises(SourceError, match=message):
         RluControlSuiteSource(tmp_path)
 
 
-def test_a_field_of_a_name_that_the_dataset_uses_itself_is_an_error_of_the_source(tmp_path):
+def test_a_field_with_a_reserved_name_is_an_error_of_the_source(tmp_path):
     (episode,) = raw_rlu.control_suite_episodes((5,))
-    suite(tmp_path, [{**episode, "episode_id/x": episode["episode_id"]}], num_files=1)
+    write_suite(tmp_path, [{**episode, "episode_id/x": episode["episode_id"]}], num_files=1)
     with pytest.raises(SourceError, match="the name 'episode_id' is reserved"):
         features_of(RluControlSuiteSource(tmp_path))
 
 
-def test_a_file_of_something_else_is_refused(tmp_path):
-    (file,) = suite(tmp_path, num_files=1)
+def test_a_file_without_tensorflow_examples_is_refused(tmp_path):
+    (file,) = write_suite(tmp_path, num_files=1)
     import tensorflow as tf
 
     with tf.io.TFRecordWriter(str(file)) as writer:
@@ -353,9 +353,9 @@ def test_a_file_of_something_else_is_refused(tmp_path):
 )
 def test_a_record_that_differs_from_the_first_is_damaged(tmp_path, change, message):
     episodes = raw_rlu.control_suite_episodes((5, 4, 6))
-    changed = {**episodes[1], **change}
-    episodes[1] = {name: values for name, values in changed.items() if values is not None}
-    suite(tmp_path, episodes, num_files=1)
+    fields = {**episodes[1], **change}
+    episodes[1] = {name: values for name, values in fields.items() if values is not None}
+    write_suite(tmp_path, episodes, num_files=1)
     first, damaged, third = read(RluControlSuiteSource(tmp_path))
     assert isinstance(damaged, DamagedEpisode)
     assert damaged.key == "train-00000-of-00001:1"
@@ -365,8 +365,8 @@ def test_a_record_that_differs_from_the_first_is_damaged(tmp_path, change, messa
     assert (first.num_steps, third.num_steps) == (5, 6)
 
 
-def test_a_file_that_was_cut_ends_with_damage(tmp_path):
-    (file,) = suite(tmp_path, num_files=1, compression="")
+def test_a_truncated_file_ends_with_damage(tmp_path):
+    (file,) = write_suite(tmp_path, num_files=1, compression="")
     data = file.read_bytes()
     file.write_bytes(data[: len(data) // 2 + 30])
     *intact, damaged = read(RluControlSuiteSource(tmp_path))
@@ -378,8 +378,8 @@ def test_a_file_that_was_cut_ends_with_damage(tmp_path):
     assert list(source.episodes("train", "train-00000-of-00001", damaged.key)) == []
 
 
-def test_damage_before_the_place_to_go_on_is_not_told_again(tmp_path):
-    (file,) = suite(tmp_path, num_files=1, compression="")
+def test_damage_before_the_resumed_episode_is_not_reported_again(tmp_path):
+    (file,) = write_suite(tmp_path, num_files=1, compression="")
     source = RluControlSuiteSource(tmp_path)
     data = bytearray(file.read_bytes())
     length = int.from_bytes(data[:8], "little")
@@ -394,7 +394,7 @@ def test_damage_before_the_place_to_go_on_is_not_told_again(tmp_path):
     assert keys == [[third.key, fourth.key], [fourth.key]]
 
 
-def test_an_unknown_order_is_refused(tmp_path):
-    suite(tmp_path)
+def test_an_unknown_alignment_is_refused(tmp_path):
+    write_suite(tmp_path)
     with pytest.raises(ValueError, match=r"got 'ras', expected one of \('rsa', 'sar'\)"):
         RluControlSuiteSource(tmp_path, alignment="ras")

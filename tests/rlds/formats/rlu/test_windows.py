@@ -15,11 +15,11 @@ RluControlSuiteWindowsSource = rlds.sources.formats()["rlu_control_suite_windows
 def read(directory, raw, **kwargs):
     raw_rlu.write_files(directory, "train", raw)
     source = RluControlSuiteWindowsSource(directory, **kwargs)
-    return [e for part in source.parts("train") for e in source.episodes("train", part)]
+    return [e for file in source.parts("train") for e in source.episodes("train", file)]
 
 
-def window(step_types, **changes):
-    """A window of a made-up episode."""
+def make_window(step_types, **changes):
+    """Returns a window of a synthetic episode."""
     rows = len(step_types)
     return {
         "observation/position": np.arange(3 * rows, dtype=np.float32),
@@ -31,12 +31,12 @@ def window(step_types, **changes):
     }
 
 
-PLAIN = window([1, 1])
+PLAIN = make_window([1, 1])
 
 
 @given(st.lists(st.integers(2, 6), min_size=1, max_size=3).map(tuple), st.integers(2, 4))
 @settings(max_examples=15, deadline=None)
-def test_the_raw_rows_can_be_had_back(tmp_path_factory, lengths, rows):
+def test_raw_rows_can_be_restored(tmp_path_factory, lengths, rows):
     raw = [PLAIN, *raw_rlu.windows(raw_rlu.control_suite_episodes(lengths, order="sar"), rows)]
     for expected in raw[1:]:
         del expected["observation/height"], expected["episodic_reward"]
@@ -67,8 +67,8 @@ def test_the_raw_rows_can_be_had_back(tmp_path_factory, lengths, rows):
         ([2], False),
     ],
 )
-def test_a_window_is_complete_if_it_is_a_whole_episode(tmp_path, step_types, complete):
-    _, _, _, episode = read(tmp_path, [PLAIN, PLAIN, PLAIN, window(step_types)])
+def test_a_window_is_complete_if_it_is_an_entire_episode(tmp_path, step_types, complete):
+    _, _, _, episode = read(tmp_path, [PLAIN, PLAIN, PLAIN, make_window(step_types)])
     assert episode.complete == complete
     assert episode.steps["is_first"].tolist() == [True, *[False] * (len(step_types) - 1)]
     assert episode.steps["is_last"].tolist() == [*[False] * (len(step_types) - 1), True]
@@ -77,10 +77,8 @@ def test_a_window_is_complete_if_it_is_a_whole_episode(tmp_path, step_types, com
 @pytest.mark.parametrize(
     ("discounts", "is_terminal"), [([0, 1], True), ([1, 0], False), ([0.5, 0], False)]
 )
-def test_the_last_transition_says_whether_a_window_ends_in_a_terminal_state(
-    tmp_path, discounts, is_terminal
-):
-    raw = window([1, 2], discount=np.array(discounts, np.float32))
+def test_a_window_is_terminal_if_its_last_discount_is_zero(tmp_path, discounts, is_terminal):
+    raw = make_window([1, 2], discount=np.array(discounts, np.float32))
     _, episode = read(tmp_path, [PLAIN, raw])
     assert episode.steps["is_terminal"].tolist() == [False, is_terminal]
     assert episode.truncated == (not is_terminal)
@@ -91,7 +89,7 @@ def test_the_last_transition_says_whether_a_window_ends_in_a_terminal_state(
 @pytest.mark.parametrize("names", [("reward",), ("reward", "discount")])
 def test_the_last_row_may_have_no_reward(tmp_path, names):
     raw = [
-        window(types, **{name: np.full(len(types) - 1, 0.25, np.float32) for name in names})
+        make_window(types, **{name: np.full(len(types) - 1, 0.25, np.float32) for name in names})
         for types in ([1, 1], [1, 1, 2], [2])
     ]
     first, second, third = read(tmp_path, raw)
@@ -116,7 +114,7 @@ def test_the_last_row_may_have_no_reward(tmp_path, names):
     ids=str,
 )
 def test_a_window_across_episodes_is_damage(tmp_path, step_types, message):
-    first, damaged, third = read(tmp_path, [PLAIN, window(step_types), PLAIN])
+    first, damaged, third = read(tmp_path, [PLAIN, make_window(step_types), PLAIN])
     assert isinstance(damaged, DamagedEpisode)
     assert message in str(damaged.error)
     assert first.num_steps == third.num_steps == 2
@@ -135,7 +133,7 @@ def test_a_window_across_episodes_is_damage(tmp_path, step_types, message):
     ids=str,
 )
 def test_a_window_that_differs_from_the_first_is_damaged(tmp_path, changes, message):
-    _, damaged, third = read(tmp_path, [PLAIN, window([1, 1], **changes), PLAIN])
+    _, damaged, third = read(tmp_path, [PLAIN, make_window([1, 1], **changes), PLAIN])
     assert message in str(damaged.error)
     assert third.num_steps == 2
 
@@ -148,7 +146,7 @@ def test_a_missing_field_is_damage(tmp_path):
     assert "episode 1, field 'step_type'" in str(damaged.error)
 
 
-def test_a_file_of_windows_that_was_cut_ends_with_damage(tmp_path):
+def test_a_truncated_file_of_windows_ends_with_damage(tmp_path):
     (file,) = raw_rlu.write_files(tmp_path, "train", raw_rlu.control_suite_windows(), num_files=1)
     file.write_bytes(file.read_bytes()[:-60])
     source = RluControlSuiteWindowsSource(tmp_path)

@@ -1,4 +1,4 @@
-"""robomimic's format, written: the same files again, and any other episodes."""
+"""Exports to robomimic, from its own files and from other formats."""
 
 import json
 
@@ -21,16 +21,16 @@ RobomimicSource = rlds.sources.formats()["robomimic"].load()
 DAMAGED = "demo_2"
 
 
-def check_comes_back(path, exported, **options):
+def check_export(path, exported, **options):
     before = rlds.sources.open(path, **options)
-    for one, two in zip(before, rlds.sources.open(exported), strict=True):
-        assert not [*differences(one, two)]
+    for original, copy in zip(before, rlds.sources.open(exported), strict=True):
+        assert not [*differences(original, copy)]
     metadata = dict(rlds.sources.open(exported).metadata)
     assert metadata.pop("lineage")["from"][0]["format"] == "robomimic"
     assert metadata == before.metadata
 
 
-def test_values_are_where_robomimic_has_them(tmp_path):
+def test_exports_have_the_layout_of_robomimic(tmp_path):
     path = raw.robomimic(tmp_path / "a.hdf5")
     exported = export(path, "robomimic", tmp_path / "made.hdf5").path
     with h5py.File(path) as file, h5py.File(exported) as actual:
@@ -48,11 +48,11 @@ def test_values_are_where_robomimic_has_them(tmp_path):
             assert demo["obs"].attrs["note"] == "upright"
 
 
-def contents_of(path):
-    """All arrays and attributes, but for the sidecar; demonstrations by their order."""
+def read_contents(path):
+    """Returns all arrays and attributes except for the sidecar, by demonstration."""
     contents = {}
 
-    def plain(value):
+    def to_plain(value):
         value = np.array(value).tolist()
         return value.decode() if isinstance(value, bytes) else value
 
@@ -61,7 +61,7 @@ def contents_of(path):
         name = demo + is_observation + observation.replace("/", ".")
         if isinstance(item, h5py.Dataset):
             contents[name] = f"{item.dtype.newbyteorder('=')}: {np.array(item[()]).tolist()}"
-        contents.update({f"{name}@{key}": plain(value) for key, value in item.attrs.items()})
+        contents.update({f"{name}@{key}": to_plain(value) for key, value in item.attrs.items()})
 
     with h5py.File(path) as file:
         add("", file)
@@ -74,9 +74,9 @@ def contents_of(path):
     return contents
 
 
-# The states of Isaac Lab follow the action; an export has them as robomimic does.
+# The states of Isaac Lab follow the action; an export has them before it.
 @pytest.mark.parametrize("name", [name for name in raw.DIALECTS if name != "isaac_lab"])
-def test_exports_hold_the_arrays_and_attributes_of_the_file_alone(tmp_path, name):
+def test_exports_have_only_the_arrays_and_attributes_of_the_file(tmp_path, name):
     path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
     with h5py.File(path, "a") as file:
         data = file["data"]
@@ -86,26 +86,26 @@ def test_exports_hold_the_arrays_and_attributes_of_the_file_alone(tmp_path, name
         data.attrs["total"] = sum(len(demo["actions"]) for demo in demos)
         for demo in demos:
             demo.attrs["num_samples"] = len(demo["actions"])
-            if "src_demo_inds" in demo:  # It has not a row for each action.
+            if "src_demo_inds" in demo:  # It lacks rows for some actions.
                 del demo["src_demo_inds"]
         for group in {"mask"} & file.keys():
             del file[group]
     exported = export(path, "robomimic", tmp_path / "made.hdf5").path
-    before, after = contents_of(path), contents_of(exported)
+    before, after = read_contents(path), read_contents(exported)
     assert {key: value for key, value in after.items() if before.get(key) != value} == {}
     assert {key for key in before if "@" in key} <= after.keys()
 
 
 def test_arrays_that_every_demonstration_lacks_are_exported_as_missing(tmp_path):
     path = raw.mimicgen(tmp_path / "a.hdf5")
-    lacking = rlds.sources.open(path, "train[1:2]")
-    exported = export(lacking, "robomimic", tmp_path / "made.hdf5").path
-    for one, two in zip(lacking, rlds.sources.open(exported), strict=True):
-        assert not one.steps["datagen_info"]["eef_pose_known"].any()
-        assert not [*differences(one, two)]
+    episodes = rlds.sources.open(path, "train[1:2]")
+    exported = export(episodes, "robomimic", tmp_path / "made.hdf5").path
+    for original, copy in zip(episodes, rlds.sources.open(exported), strict=True):
+        assert not original.steps["datagen_info"]["eef_pose_known"].any()
+        assert not [*differences(original, copy)]
 
 
-def test_instructions_that_are_edited_are_where_robomimic_has_them(tmp_path):
+def test_edited_instructions_are_stored_as_robomimic_stores_them(tmp_path):
     path = raw.libero(tmp_path / "libero.hdf5")
     text = "close the drawer"
     rlds.edit(path, Set("language_instruction", text, where="index < 1"))
@@ -129,13 +129,13 @@ def test_irregular_arrays_and_attributes_are_read_back(tmp_path):
         file["data/demo_2/states"].attrs["odd"] = [1, 2]
         file["data/demo_0"].attrs["only here"] = np.float32(np.nan)
         del file["data/demo_0"].attrs["camera_info"]
-        file["data/demo_10/wide"] = np.arange(5)  # A row more than there are actions.
+        file["data/demo_10/wide"] = np.arange(5)  # One row more than actions.
         file["data/demo_2/wide"] = np.arange(5, dtype=np.uint8)
         file["data"].attrs["version"] = "1.5"
         file["extra/notes"] = ["ü", ""]
-        file.attrs["made by"] = "somebody"
+        file.attrs["written by"] = "somebody"
     exported = export(path, "robomimic", tmp_path / "made.hdf5").path
-    check_comes_back(path, exported)
+    check_export(path, exported)
     first, second, _ = rlds.sources.open(exported)
     assert first.metadata["attributes"]["camera_info_known"] == np.False_
     assert second.metadata["attributes"]["states"]["odd"].tolist() == [1, 2]
@@ -144,7 +144,7 @@ def test_irregular_arrays_and_attributes_are_read_back(tmp_path):
         assert np.isnan(file["data/demo_0"].attrs["only here"])
 
 
-def test_damaged_demonstrations_can_be_left_out(tmp_path):
+def test_an_export_skips_damaged_demonstrations_on_request(tmp_path):
     path = raw.robomimic(tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
         del file[f"data/{DAMAGED}/actions"]
@@ -176,12 +176,12 @@ def test_episodes_of_other_formats_are_exported_and_read_back(tmp_path):
         "steps/info/qpos": "info/qpos",
         "steps/info/contact": "info/contact",
     }
-    opened = rlds.sources.open(exported.path)
-    assert opened.format == "robomimic"
-    for one, two in zip(rlds.sources.open(path), opened, strict=True):
-        assert list(differences(one, two)) == []
+    episodes = rlds.sources.open(exported.path)
+    assert episodes.format == "robomimic"
+    for original, copy in zip(rlds.sources.open(path), episodes, strict=True):
+        assert list(differences(original, copy)) == []
     np.testing.assert_array_equal(
-        opened.columns(1, ["observation/joints"], 2, 5)["observation"]["joints"],
+        episodes.columns(1, ["observation/joints"], 2, 5)["observation"]["joints"],
         files["episode_2.npz"]["observation/joints"][2:5],
     )
     with h5py.File(exported.path) as file:
@@ -199,7 +199,7 @@ def test_episodes_of_other_formats_are_exported_and_read_back(tmp_path):
         assert file["mask/train"][()].tolist() == [b"demo_0", b"demo_1", b"demo_2"]
 
 
-def test_action_parts_and_scalars_are_exported_without_final_observations(tmp_path):
+def test_action_groups_and_scalars_are_exported_without_final_observations(tmp_path):
     arrays = {
         "observation": np.arange(5.0),
         "action/arm": np.arange(10.0).reshape(5, 2),
@@ -213,8 +213,8 @@ def test_action_parts_and_scalars_are_exported_without_final_observations(tmp_pa
         assert demo["action_dict/gripper"].shape == (5, 1)
         assert demo["obs/observation"].shape == (5, 1)
         assert "next_obs" not in demo
-    (one,), (two,) = rlds.sources.open(path), rlds.sources.open(exported.path)
-    assert list(differences(one, two)) == []
+    (original,), (copy,) = rlds.sources.open(path), rlds.sources.open(exported.path)
+    assert list(differences(original, copy)) == []
 
 
 def test_actions_and_file_names_that_robomimic_cannot_hold_are_refused(tmp_path):
@@ -233,18 +233,18 @@ def test_actions_and_file_names_that_robomimic_cannot_hold_are_refused(tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", raw.DIALECTS)
-def test_a_tfds_dataset_is_exported_as_it_came(tmp_path, name):
+def test_a_tfds_dataset_is_exported_like_its_source(tmp_path, name):
     import tfds_builders
 
     path = raw.DIALECTS[name](tmp_path / f"{name}.hdf5")
     source = RobomimicSource(path, alignment="shift")
     builder = tfds_builders.convert(source, name="dataset", data_dir=tmp_path)
     exported = export(builder.data_path, "robomimic", tmp_path / "made.hdf5").path
-    assert contents_of(exported) == contents_of(
+    assert read_contents(exported) == read_contents(
         export(source, "robomimic", tmp_path / "a.hdf5").path
     )
-    for one, two in zip(rlds.sources.Episodes(source), rlds.sources.open(exported), strict=True):
-        assert not [*differences(one, two)]
+    for old, new in zip(rlds.sources.Episodes(source), rlds.sources.open(exported), strict=True):
+        assert not [*differences(old, new)]
 
 
 @pytest.mark.slow

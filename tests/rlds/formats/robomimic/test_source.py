@@ -1,4 +1,4 @@
-"""robomimic and its dialects: plain loops over the files say what every episode has to be."""
+"""robomimic and its dialects, compared with plain loops over the files."""
 
 import json
 import pickle
@@ -15,8 +15,8 @@ from rlds_ecosystem.model.nests import leaves_at
 RobomimicSource = rlds.sources.formats()["robomimic"].load()
 
 
-def demos_of(path):
-    """The demonstrations of a file: arrays and attributes by path."""
+def read_demos(path):
+    """Returns the demonstrations of a file: arrays and attributes by path."""
     demos = {}
     with h5py.File(path) as file:
         for name in sorted(file["data"], key=lambda name: int(name[5:])):
@@ -30,13 +30,13 @@ def demos_of(path):
     return demos
 
 
-def leaf(steps, path):
+def look_up(steps, path):
     for name in path.split("/"):
         steps = steps[name]
     return steps
 
 
-def same(actual, expected):
+def check(actual, expected):
     assert actual.dtype == expected.dtype.newbyteorder("=")
     np.testing.assert_array_equal(actual, expected)
 
@@ -45,20 +45,20 @@ def test_the_final_observation_comes_from_next_obs(tmp_path):
     path = raw.robomimic(tmp_path / "a.hdf5")
     episodes = rlds.sources.open(path)
     assert episodes.format == "robomimic"
-    raws = demos_of(path)
+    raws = read_demos(path)
     assert [episode.key for episode in episodes] == list(raws) == ["demo_0", "demo_2", "demo_10"]
     for episode, (arrays, attributes) in zip(episodes, raws.values()):
         length = attributes["num_samples"]
         assert episode.final_observation_known
         assert episode.num_steps == length + 1
         for key in ("object", "robot0_eef_quat", "agentview_image"):
-            same(episode.steps["observation"][key][:-1], arrays[f"obs/{key}"])
-            same(episode.steps["observation"][key][1:], arrays[f"next_obs/{key}"])
+            check(episode.steps["observation"][key][:-1], arrays[f"obs/{key}"])
+            check(episode.steps["observation"][key][1:], arrays[f"next_obs/{key}"])
             assert len(episode.metadata["next_obs"][key]) == 0
         fields = {"actions": "action", "rewards": "reward"}
         for key in ("actions", "actions_abs", "action_dict/rel_pos", "states", "rewards", "dones"):
-            column = leaf(episode.steps, fields.get(key, key))
-            same(column[:-1], arrays[key])
+            column = look_up(episode.steps, fields.get(key, key))
+            check(column[:-1], arrays[key])
             assert not column[-1].any()
         succeeded = arrays["rewards"][-1] == 1
         assert episode.truncated is not succeeded
@@ -98,21 +98,20 @@ def test_the_terminal_option_chooses_the_terminal_state(tmp_path, dones, termina
     assert [bool(episode.steps["is_terminal"][-1]) for episode in episodes] == expected
 
 
-def test_next_observations_that_are_others_are_kept(tmp_path):
+def test_next_observations_that_differ_from_observations_are_kept(tmp_path):
     path = raw.robomimic(tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
         file["data/demo_2/next_obs/object"][1, 3] += 1e-9
-        file["data/demo_10/next_obs/object"][-1] = 5  # The final observation is what it says.
+        file["data/demo_10/next_obs/object"][-1] = 5  # It has the final observation.
     first, second, third = rlds.sources.open(path)
-    changed = demos_of(path)["demo_2"][0]["next_obs/object"]
-    same(second.metadata["next_obs"]["object"], changed)
+    expected = read_demos(path)["demo_2"][0]["next_obs/object"]
+    check(second.metadata["next_obs"]["object"], expected)
     assert len(second.metadata["next_obs"]["robot0_eef_pos"]) == 0
     assert len(first.metadata["next_obs"]["object"]) == 0
     assert third.steps["observation"]["object"][-1].tolist() == [5] * 10
 
 
 def test_without_next_obs_the_final_observation_is_unknown(tmp_path):
-    """Without a complete `next_obs`, there is no final observation."""
     path = raw.robomimic(tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
         del file["data/demo_0/next_obs"]
@@ -120,8 +119,8 @@ def test_without_next_obs_the_final_observation_is_unknown(tmp_path):
     first, second, third = rlds.sources.open(path)
     assert [e.final_observation_known for e in (first, second, third)] == [False, False, True]
     assert [e.num_steps for e in (first, second, third)] == [3, 5, 5]
-    arrays = demos_of(path)["demo_2"][0]
-    same(second.metadata["next_obs"]["robot0_eef_pos"], arrays["next_obs/robot0_eef_pos"])
+    arrays = read_demos(path)["demo_2"][0]
+    check(second.metadata["next_obs"]["robot0_eef_pos"], arrays["next_obs/robot0_eef_pos"])
     assert first.steps["is_terminal"][-1]
     assert first.steps["discount"].tolist() == [1, 1, 0]
 
@@ -154,17 +153,17 @@ def test_libero_is_read_as_stored_or_shifted(tmp_path):
         assert set(episode.steps["language_instruction"]) == {"open the drawer"}
 
 
-def test_states_of_isaac_lab_are_those_before_the_action(tmp_path):
+def test_states_of_isaac_lab_are_moved_before_their_action(tmp_path):
     path = raw.isaac_lab(tmp_path / "a.hdf5")
     episodes = rlds.sources.open(path)
     assert "does not say which" in str(episodes.spec["steps"]["states"])
-    for episode, (arrays, attributes) in zip(episodes, demos_of(path).values()):
+    for episode, (arrays, attributes) in zip(episodes, read_demos(path).values()):
         name = "articulation/robot/root_pose"
-        states = leaf(episode.steps["states"], name)
-        same(states[:1], arrays[f"initial_state/{name}"])
-        same(states[1:], arrays[f"states/{name}"][:-1])
-        same(leaf(episode.metadata, f"last_rows/states/{name}"), arrays[f"states/{name}"][-1:])
-        same(episode.steps["observation"]["rgb_camera"]["table"], arrays["obs/rgb_camera/table"])
+        states = look_up(episode.steps["states"], name)
+        check(states[:1], arrays[f"initial_state/{name}"])
+        check(states[1:], arrays[f"states/{name}"][:-1])
+        check(look_up(episode.metadata, f"last_rows/states/{name}"), arrays[f"states/{name}"][-1:])
+        check(episode.steps["observation"]["rgb_camera"]["table"], arrays["obs/rgb_camera/table"])
         assert episode.metadata["attributes"] == attributes
         assert (episode.truncated, episode.num_steps) == (True, attributes["num_samples"])
 
@@ -177,22 +176,22 @@ def test_every_array_of_the_file_is_read(tmp_path, name):
     dialect = episodes.metadata["robomimic"]["dialect"]
     assert dialect == name.replace("robocasa", "robomimic")
     fields = {"actions": "action", "rewards": "reward", "obs": "observation"}
-    for episode, (arrays, _) in zip(episodes, demos_of(path).values()):
+    for episode, (arrays, _) in zip(episodes, read_demos(path).values()):
         for key, expected in arrays.items():
             root, slash, subpath = key.partition("/")
             if root == "next_obs" or (name, root) == ("isaac_lab", "states"):
                 continue
             try:
-                column = leaf(episode.steps, fields.get(root, root) + slash + subpath)
+                column = look_up(episode.steps, fields.get(root, root) + slash + subpath)
             except KeyError:
-                column = leaf(episode.metadata, key)
+                column = look_up(episode.metadata, key)
             expected = np.asarray(expected)
             column = column[: len(expected)] if expected.ndim else column
             if expected.dtype.kind in "SO":
                 texts = [as_bytes(item) for item in np.ravel(column)]
                 assert texts == [as_bytes(item) for item in np.ravel(expected)]
             else:
-                same(np.asarray(column), expected)
+                check(np.asarray(column), expected)
 
 
 def as_bytes(text):
@@ -201,9 +200,9 @@ def as_bytes(text):
 
 @pytest.mark.slow
 def test_values_of_any_storage_are_read(tmp_path):
-    """Side by side as numbers of this machine, or in any other way."""
+    """Contiguous or in chunks, in any byte order and type."""
     path, odd = raw.robomimic(tmp_path / "a.hdf5"), h5py.h5t.IEEE_F32LE.copy()
-    odd.set_fields(31, 20, 11, 0, 20)  # No number of NumPy has eleven bits for the exponent of 32.
+    odd.set_fields(31, 20, 11, 0, 20)  # NumPy has no such type: eleven of 32 bits are the exponent.
     with h5py.File(path, "a") as file:
         for demo in file["data"].values():
             length = len(demo["actions"])
@@ -219,15 +218,15 @@ def test_values_of_any_storage_are_read(tmp_path):
             h5py.h5d.create(demo["odd"].id, b"bits", odd, space).write(
                 h5py.h5s.ALL, h5py.h5s.ALL, values[:, 0, 0].copy()
             )
-    inside = tmp_path / "b.hdf5"
-    with h5py.File(path) as file, h5py.File(inside, "w", userblock_size=1024) as other:
+    block_path = tmp_path / "b.hdf5"
+    with h5py.File(path) as file, h5py.File(block_path, "w", userblock_size=1024) as copy:
         for name in file:
-            file.copy(name, other)
-    for each in (path, inside):
+            file.copy(name, copy)
+    for each in (path, block_path):
         episodes = rlds.sources.open(each)
-        for episode, (arrays, _) in zip(episodes, demos_of(each).values()):
+        for episode, (arrays, _) in zip(episodes, read_demos(each).values()):
             for name in [name for name in arrays if name.startswith("odd/")]:
-                same(leaf(episode.steps, name)[:-1], arrays[name])
+                check(look_up(episode.steps, name)[:-1], arrays[name])
             assert episode.metadata["alone"] == 7.5
             assert episode.metadata["none"].shape == (0, 3)
 
@@ -235,9 +234,9 @@ def test_values_of_any_storage_are_read(tmp_path):
 def test_arrays_that_some_demonstrations_lack_are_marked(tmp_path):
     episodes = rlds.sources.open(raw.mimicgen(tmp_path / "a.hdf5"))
     for episode in episodes:
-        info, is_there = episode.steps["datagen_info"], episode.key != "demo_2"
-        assert set(info["eef_pose_known"]) == {is_there}
-        assert np.isnan(info["eef_pose"]).any() != is_there
+        info, is_present = episode.steps["datagen_info"], episode.key != "demo_2"
+        assert set(info["eef_pose_known"]) == {is_present}
+        assert np.isnan(info["eef_pose"]).any() != is_present
         assert info["eef_pose"].shape == (episode.num_steps, 4, 4)
 
 
@@ -263,7 +262,7 @@ def test_instructions_are_read_from_file_names(tmp_path):
 
 
 @pytest.mark.slow
-def test_spans_are_parts_of_episodes(tmp_path):
+def test_ranges_of_rows_are_slices_of_episodes(tmp_path):
     for name, alignment in (
         ("robomimic", "as_stored"),
         ("libero", "shift"),
@@ -285,7 +284,7 @@ def test_spans_are_parts_of_episodes(tmp_path):
 # --- Damage --------------------------------------------------------------------------------------
 
 
-def test_a_truncated_file_is_refused_and_hides_no_other(tmp_path):
+def test_a_truncated_file_is_refused_and_other_files_are_read(tmp_path):
     folder = raw.libero_folder(tmp_path / "libero")
     file = folder / "KITCHEN_SCENE10_open_the_drawer_demo.hdf5"
     file.write_bytes(file.read_bytes()[:-2000])
@@ -298,7 +297,7 @@ def test_a_truncated_file_is_refused_and_hides_no_other(tmp_path):
         episodes.episode(2)
 
 
-SPOILT = {
+DAMAGE = {
     "actions": (lambda demo: demo.pop("actions"), "field 'actions': missing"),
     "num_samples": (lambda demo: demo.attrs.update(num_samples=7), "7, but there are 5 actions"),
     "a link": (lambda demo: put(demo, "states", h5py.ExternalLink("/etc/passwd", "/")), "a link"),
@@ -321,12 +320,12 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("case", SPOILT)
-def test_others_are_read_where_one_is_damaged(tmp_path, case):
-    path, (spoil, message) = raw.robomimic(tmp_path / "a.hdf5"), SPOILT[case]
+@pytest.mark.parametrize("case", DAMAGE)
+def test_intact_demonstrations_are_read_if_one_is_damaged(tmp_path, case):
+    path, (damage, message) = raw.robomimic(tmp_path / "a.hdf5"), DAMAGE[case]
     spec = rlds.sources.open(path).spec
     with h5py.File(path, "a") as file:
-        spoil(file["data/demo_2"])
+        damage(file["data/demo_2"])
     episodes = rlds.sources.open(path)
     assert episodes.spec == spec
     assert [episodes[index].num_steps for index in (0, 2)] == [4, 5]
@@ -368,7 +367,7 @@ def test_arrays_of_the_episode_can_be_declared_with_per_episode(tmp_path):
 
 
 @pytest.mark.slow
-def test_differences_from_the_tfds_builder_are_those_of_the_docs(tmp_path):
+def test_differences_from_the_tfds_builder_are_as_documented(tmp_path):
     """The rows of docs/differences.md."""
     import tensorflow_datasets as tfds
 
@@ -382,9 +381,9 @@ def test_differences_from_the_tfds_builder_are_those_of_the_docs(tmp_path):
         steps = actual["steps"]
         assert len(steps) == ours.num_steps
         for key, column in ours.steps["observation"].items():
-            same(column, np.stack([step["observation"][key] for step in steps]))
-        same(ours.steps["action"], np.stack([step["action"] for step in steps]))
-        same(ours.steps["states"], np.stack([step["states"] for step in steps]))
+            check(column, np.stack([step["observation"][key] for step in steps]))
+        check(ours.steps["action"], np.stack([step["action"] for step in steps]))
+        check(ours.steps["states"], np.stack([step["states"] for step in steps]))
         terminal = [bool(step["is_terminal"]) for step in steps]
         assert ours.steps["is_terminal"].tolist() == [False] * (len(steps) - 1) + [True]
         assert terminal[-2:] == [ours.key == "demo_0", True]  # A terminal state with a step after.

@@ -1,4 +1,4 @@
-"""Folders of RoboMIND, against plain loops over the files."""
+"""Folders of RoboMIND, compared with plain loops over the files."""
 
 import io
 
@@ -38,7 +38,7 @@ def check_episode(episode, path):
 
 
 @pytest.mark.slow
-def test_episodes_are_those_of_the_files(tmp_path):
+def test_episodes_have_the_rows_of_their_files(tmp_path):
     root = raw_robomind.write_folder(tmp_path)
     episodes = rlds.sources.open(root, "train")
     assert episodes.format == "robomind"
@@ -52,7 +52,7 @@ def test_episodes_are_those_of_the_files(tmp_path):
     assert depth.dtype == np.uint16
     (last,) = rlds.sources.open(root, "val")
     check_episode(last, file_of(root, "val", "7_0"))
-    # Wherever one begins to look.
+    # From any folder, or from the file.
     task = root / raw_robomind.TASK
     for path, key in (
         (tmp_path, f"{raw_robomind.EMBODIMENT}/{raw_robomind.TASK}/7_0"),
@@ -62,12 +62,12 @@ def test_episodes_are_those_of_the_files(tmp_path):
         (file_of(root, "val", "7_0").parents[1], "7_0"),
         (file_of(root, "val", "7_0"), "7_0"),
     ):
-        (opened,) = rlds.sources.open(path, "val")
-        assert opened.key == key
-        check_episode(opened, file_of(root, "val", "7_0"))
+        (episode,) = rlds.sources.open(path, "val")
+        assert episode.key == key
+        check_episode(episode, file_of(root, "val", "7_0"))
 
 
-def test_frames_that_are_no_files_become_png_files(tmp_path):
+def test_raw_frames_become_png_files(tmp_path):
     root = raw_robomind.write_folder(tmp_path, {"train/1": 3}, raw=True)
     episodes = rlds.sources.open(root, colour="bgr")
     with h5py.File(file_of(root, "train", "1")) as file:
@@ -93,7 +93,7 @@ def test_instructions_come_from_the_option_or_the_file(tmp_path):
     assert episode.metadata["language_raw"].tolist() == ["pack the plate"]
 
 
-def test_a_file_that_is_missing_is_a_damaged_episode(tmp_path):
+def test_a_missing_file_is_a_damaged_episode(tmp_path):
     root = raw_robomind.write_folder(tmp_path / "raw")
     missing = file_of(root, "train", "9_1")
     missing.unlink()

@@ -1,4 +1,4 @@
-"""Shards of WebDataset, against what the library webdataset finds in them."""
+"""Shards of WebDataset, compared with the samples of the library webdataset."""
 
 import io
 import json
@@ -20,8 +20,8 @@ NpzSource = rlds.sources.formats()["npz"].load()
 WebdatasetSource = rlds.sources.formats()["webdataset"].load()
 
 
-def samples(path):
-    """The samples that the library reads."""
+def read_samples(path):
+    """Yields the samples that the library reads."""
     for name in sorted(path.glob("*.tar")):
         with name.open("rb") as file:
             members = ({**member, "__url__": ""} for member in tariterators.tar_file_iterator(file))
@@ -29,12 +29,12 @@ def samples(path):
 
 
 def test_keys_end_at_the_first_dot(tmp_path):
-    """As webdataset has it; if it makes fields of numbers of steps, a warning says so."""
+    """As in webdataset; a warning tells if numbers of steps become names of fields."""
     members = [
-        (f"traj_v1.2_{number:03}.action.npy", raw_webdataset.npy(np.zeros(2))) for number in (0, 1)
+        (f"traj_v1.2_{step:03}.action.npy", raw_webdataset.npy(np.zeros(2))) for step in (0, 1)
     ]
     raw_webdataset.write(tmp_path / "a.tar", members)
-    (sample,) = samples(tmp_path)
+    (sample,) = read_samples(tmp_path)
     assert sample.keys() >= {"2_000.action.npy", "2_001.action.npy"}
     with pytest.warns(UserWarning, match="the name '2_000.*a key ends at the first dot of a name"):
         rlds.sources.open(tmp_path, format="webdataset", group="number")
@@ -47,7 +47,7 @@ def test_samples_that_are_episodes_are_read(tmp_path):
     assert [episode.key for episode in episodes] == [
         *("dir.v1/ep1", "dir.v1/ep2", "dir.v1/ep1#2", "last")
     ]
-    expected = list(samples(path))
+    expected = list(read_samples(path))
     assert len(expected) == 4
     for episode, sample in zip(episodes, expected):
         assert episode.key.removesuffix("#2") == sample["__key__"]
@@ -79,7 +79,7 @@ def test_samples_that_are_steps_are_read(tmp_path):
     path = raw_webdataset.write_steps(tmp_path)
     names = {"instruction.txt": "language_instruction", "jpg": "observation/camera"}
     episodes = rlds.sources.open(path, group="number", fields=names)
-    expected = list(samples(path))
+    expected = list(read_samples(path))
     assert [episode.key for episode in episodes] == ["run.v2/a", "run.v2/b"]
     row = 0
     for episode in episodes:
@@ -101,22 +101,22 @@ def test_samples_that_are_steps_are_read(tmp_path):
 
 def write_shards(folder, keys, size):
     """Writes steps into shards of some size, with the numbers in their keys as actions."""
-    for number, begin in enumerate(range(0, len(keys), size)):
+    for shard, begin in enumerate(range(0, len(keys), size)):
         steps = [
             (f"{key}.action.npy", raw_webdataset.npy(np.full(2, int(key[-2:]))))
             for key in keys[begin : begin + size]
         ]
-        raw_webdataset.write(folder / f"s-{number}.tar", steps)
+        raw_webdataset.write(folder / f"s-{shard}.tar", steps)
     return folder
 
 
-def numbered(name, number):
-    return [f"{name}/{step:02d}" for step in range(number)]
+def make_keys(name, length):
+    return [f"{name}/{step:02d}" for step in range(length)]
 
 
-def test_an_episode_goes_on_in_the_next_shard(tmp_path):
+def test_an_episode_continues_in_the_next_shard(tmp_path):
     lengths = {"a": 23, "b": 9, "c": 80}
-    keys = [key for name, length in lengths.items() for key in numbered(name, length)]
+    keys = [key for name, length in lengths.items() for key in make_keys(name, length)]
     episodes = rlds.sources.open(write_shards(tmp_path, keys, 10), group="number")
     assert (tmp_path / "s-11.tar").exists()  # After s-2.tar.
     assert [episode.key for episode in episodes] == [*lengths]
@@ -136,14 +136,14 @@ def test_an_episode_goes_on_in_the_next_shard(tmp_path):
     ]
 
 
-def test_shards_may_number_their_steps_anew(tmp_path):
-    keys = [f"{number % 5:02d}" for number in range(10)]
+def test_shards_may_number_their_steps_from_zero(tmp_path):
+    keys = [f"{index % 5:02d}" for index in range(10)]
     episodes = rlds.sources.open(write_shards(tmp_path, keys, 5), group="number")
     assert [(episode.num_steps, episode.complete) for episode in episodes] == [(5, True)] * 2
 
 
-def test_steps_that_are_not_in_a_row_are_no_episodes(tmp_path):
-    keys = [*numbered("a", 3), "b/00", "a/03", "b/01", *numbered("c", 2)]
+def test_interleaved_episodes_are_refused(tmp_path):
+    keys = [*make_keys("a", 3), "b/00", "a/03", "b/01", *make_keys("c", 2)]
     path = write_shards(tmp_path / "shards", keys, 5)
     episodes = rlds.sources.open(path, group="number")
     for index in range(4):
@@ -152,18 +152,18 @@ def test_steps_that_are_not_in_a_row_are_no_episodes(tmp_path):
     assert episodes[4].num_steps == 2
 
 
-def test_a_cut_file_gives_its_complete_samples(tmp_path):
+def test_a_truncated_file_keeps_its_complete_samples(tmp_path):
     path = raw_webdataset.write(
         tmp_path / "a.tar",
         [member for n in range(3) for member in raw_webdataset.episode(f"ep{n}", 3, seed=n)],
     )
     data = path.read_bytes()
-    mark = (-(-len(data.rstrip(b"\0")) // 512) + 1) * 512
+    end_of_data = (-(-len(data.rstrip(b"\0")) // 512) + 1) * 512
     actual = set()
     for size in range(512 * 30, len(data) + 1, 512):
         path.write_bytes(data[:size])
         episodes = rlds.sources.open(path, format="webdataset")
-        assert len(list(episodes.source.can.faults("train"))) == (size < mark)
+        assert len(list(episodes.source.can.faults("train"))) == (size < end_of_data)
         *complete, last = range(len(episodes))
         assert all(episodes[index].complete for index in complete)
         try:
@@ -174,7 +174,7 @@ def test_a_cut_file_gives_its_complete_samples(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
-def test_a_long_name_that_is_not_there_takes_no_memory(tmp_path, kind):
+def test_a_missing_long_name_takes_no_memory(tmp_path, kind):
     path = raw_webdataset.write(tmp_path / "a.tar", raw_webdataset.episode("a", 3))
     header = tarfile.TarInfo("long")
     header.type, header.size = kind, 1 << 40
@@ -238,10 +238,10 @@ def test_npz_survives_an_export_to_webdataset(tmp_path):
         *("features.json", "shard-000000.tar", "shard-000001.tar")
     ]
     raw = reading.episodes(NpzSource(path), "train", "0-3")
-    for one, two in zip(raw, rlds.sources.open(exported.path)):
-        assert list(differences(one, two)) == []
+    for original, copy in zip(raw, rlds.sources.open(exported.path)):
+        assert list(differences(original, copy)) == []
     decode = autodecode.Decoder([autodecode.imagehandler("rgb8")])
-    actual = [decode(sample) for sample in samples(tmp_path / "made")]
+    actual = [decode(sample) for sample in read_samples(tmp_path / "made")]
     assert [sample["__key__"] for sample in actual] == ["000000", "000001", "000002"]
     for sample, raw in zip(actual, raw_npz.sample().values()):
         np.testing.assert_array_equal(sample["steps.npz"]["action"][:-1], raw["action"])
@@ -258,7 +258,7 @@ def test_npz_survives_an_export_to_webdataset(tmp_path):
         (["observation/camera", "action"], ["action", "observation.camera"]),
     ],
 )
-def test_fields_with_the_same_file_name_are_kept_apart(tmp_path, images, files):
+def test_fields_never_share_a_file_name(tmp_path, images, files):
     arrays = {"action": np.ones((4, 2)), "observation": np.ones((5, 3))}
     if "observation/camera" in images:
         del arrays["observation"]
@@ -266,28 +266,28 @@ def test_fields_with_the_same_file_name_are_kept_apart(tmp_path, images, files):
     arrays |= {path: rng.integers(0, 256, (5, 6, 6, 3), np.uint8) for path in [*images, "camera"]}
     np.savez(tmp_path / "raw.npz", **arrays)
     exported = export(tmp_path / "raw.npz", "webdataset", tmp_path / "made")
-    (one,), (two,) = rlds.sources.open(tmp_path / "raw.npz"), rlds.sources.open(exported.path)
-    assert list(differences(one, two)) == []
-    (sample,) = samples(tmp_path / "made")
+    (original,), (copy,) = rlds.sources.open(tmp_path / "raw.npz"), rlds.sources.open(exported.path)
+    assert list(differences(original, copy)) == []
+    (sample,) = read_samples(tmp_path / "made")
     actual = sorted(name for name in sample if name.endswith(".000000.png"))
     assert actual == [f"{name}.000000.png" for name in files]
 
 
-def test_images_and_clips_stay_files(tmp_path):
+def test_images_and_clips_are_exported_as_files(tmp_path):
     episodes = rlds.sources.open(raw_webdataset.write_episodes(tmp_path / "raw"))
     export(episodes, "webdataset", tmp_path / "made")
-    for sample, raw in zip(samples(tmp_path / "made"), samples(tmp_path / "raw")):
+    for sample, raw in zip(read_samples(tmp_path / "made"), read_samples(tmp_path / "raw")):
         assert sample["observation.wrist.000000.png"] == raw["wrist.000000.png"]
     names = {"code.pyd": "video/observation/top/clip"}
     with_clips = rlds.sources.open(tmp_path / "raw", fields=names)
     exported = export(with_clips, "webdataset", tmp_path / "clips")
     assert exported.placements[-1].place == "video.observation.top.mp4"
     clip = "video/observation/top/clip"
-    actual, before = (
+    actual, expected = (
         lookup(it.spec, clip) for it in (rlds.sources.open(exported.path), with_clips)
     )
-    assert actual == before
-    for sample in samples(tmp_path / "clips"):
+    assert actual == expected
+    for sample in read_samples(tmp_path / "clips"):
         assert sample["video.observation.top.mp4"] == b"a pickle"
         assert b"a pickle" not in sample["rlds.bin"]
     actual = json.loads((tmp_path / "clips" / "features.json").read_text())

@@ -1,4 +1,4 @@
-"""Zarr to RLDS and back, and any other episodes in Zarr."""
+"""Exports to Zarr, from Zarr buffers and from other formats."""
 
 import json
 import zipfile
@@ -18,8 +18,8 @@ from rlds.sources.testing import differences
 NpzSource = rlds.sources.formats()["npz"].load()
 
 
-def files(path):
-    """All files of a hierarchy."""
+def read_files(path):
+    """Returns all files of a hierarchy."""
     if path.is_dir():
         paths = [file for file in path.rglob("*") if file.is_file()]
         return {file.relative_to(path).as_posix(): file.read_bytes() for file in paths}
@@ -27,15 +27,15 @@ def files(path):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def check_same(one, two):
-    """Equal in arrays, in their attributes, and in the bytes of chunks that are images."""
-    ones, twos = files(one), files(two)
-    for name, data in ones.items():
+def check_same(original, copy):
+    """Compares arrays, their attributes, and the bytes of image chunks."""
+    old_files, new_files = read_files(original), read_files(copy)
+    for name, data in old_files.items():
         if name.endswith(".zattrs"):
-            assert json.loads(data) in ({}, json.loads(twos.get(name, "{}")))
+            assert json.loads(data) in ({}, json.loads(new_files.get(name, "{}")))
         elif "camera0_rgb" in name:
-            assert twos[name] == data or json.loads(twos[name]) == json.loads(data)
-    arrays, expected = raw_zarr.read_all(one), raw_zarr.read_all(two)
+            assert new_files[name] == data or json.loads(new_files[name]) == json.loads(data)
+    arrays, expected = raw_zarr.read_all(original), raw_zarr.read_all(copy)
     for name, array in arrays.items():
         assert expected[name].dtype == array.dtype
         np.testing.assert_array_equal(expected[name], array, err_msg=name)
@@ -63,15 +63,15 @@ def test_zarr_buffers_survive_an_export(tmp_path, write, suffix, target_suffix):
 
 
 @pytest.mark.slow
-def test_an_aborted_episode_is_one_that_is_not_complete(tmp_path):
+def test_an_aborted_episode_is_exported_as_incomplete(tmp_path):
     path = raw_zarr.write_pusht(tmp_path / "raw.zarr", aborted=3)
     export(path, "zarr", tmp_path / "made.zarr")
     arrays = raw_zarr.read_all(tmp_path / "made.zarr")
-    assert arrays["meta/episode_ends"].tolist() == [4, 6, 12, 15]  # Or no reader would take it.
+    assert arrays["meta/episode_ends"].tolist() == [4, 6, 12, 15]  # As readers require.
     episodes = rlds.sources.open(tmp_path / "made.zarr")
     assert [episode.complete for episode in episodes] == [True] * 3 + [False]
-    part = export(path, "zarr", tmp_path / "part.zarr", split="train[1:3]")
-    assert [episode.key for episode in rlds.sources.open(part.path)] == ["episode_1", "episode_2"]
+    subset = export(path, "zarr", tmp_path / "part.zarr", split="train[1:3]")
+    assert [episode.key for episode in rlds.sources.open(subset.path)] == ["episode_1", "episode_2"]
 
 
 @pytest.mark.slow
@@ -86,22 +86,22 @@ def test_fields_that_zarr_buffers_cannot_hold_are_kept_in_the_sidecar(tmp_path):
     assert placements["steps/info/qpos"] == ("data/info_qpos", "exact")
     assert placements["steps/note"] == ("", "sidecar")
     episodes = rlds.sources.open(tmp_path / "made.zarr.zip")
-    for one, two in zip(reading.episodes(NpzSource(path), "train", "0-3"), episodes, strict=True):
-        assert list(differences(one, two)) == []
+    for old, new in zip(reading.episodes(NpzSource(path), "train", "0-3"), episodes, strict=True):
+        assert list(differences(old, new)) == []
     arrays = raw_zarr.read_all(tmp_path / "made.zarr.zip")
     assert arrays["meta/episode_ends"].tolist() == [3, 8, 12]
     assert arrays["data/action"].shape == (12, 2)
     columns = episodes.columns(1, ["observation/joints", "note"], 4, 6)
     assert len(columns["note"]) == 2
-    again = export(episodes, "zarr", tmp_path / "again.zarr", compressor="default")
-    assert (again.num_episodes, again.num_steps) == (3, 15)
+    reexport = export(episodes, "zarr", tmp_path / "again.zarr", compressor="default")
+    assert (reexport.num_episodes, reexport.num_steps) == (3, 15)
 
 
 def test_episodes_of_one_step_and_reserved_names_are_exported(tmp_path):
-    """No transition is no row; arrays of UMI that are constant have names that are taken."""
-    one = {"observation/a_demo_start_pose": np.arange(3.0), "action": np.arange(2)}
-    files = {"0.npz": one, "1.npz": {name: array[:1] for name, array in one.items()}}
-    files["1.npz"]["action"] = one["action"][:0]
+    """An episode without a transition has no row; names of UMI arrays are reserved."""
+    arrays = {"observation/a_demo_start_pose": np.arange(3.0), "action": np.arange(2)}
+    files = {"0.npz": arrays, "1.npz": {name: array[:1] for name, array in arrays.items()}}
+    files["1.npz"]["action"] = arrays["action"][:0]
     path = raw_npz.write_folder(tmp_path / "raw", files)
     exported = export(path, "zarr", tmp_path / "made.zarr")
     assert (exported.num_episodes, exported.num_steps) == (2, 4)
@@ -144,7 +144,7 @@ import json, sys
 import numpy as np
 import zarr
 
-found = []
+sums = []
 for path in sys.argv[1:]:
     root = zarr.open(path, "r")
     ends = root["meta"]["episode_ends"][:]
@@ -154,17 +154,17 @@ for path in sys.argv[1:]:
     zarr.copy_store(source=root.store, dest=copy.store, source_path="/meta", dest_path="/meta")
     copy.create_group("data", overwrite=True)
     for name in root["data"].keys():
-        place = "/data/" + name
+        key = "/data/" + name
         if getattr(root["data"][name].compressor, "codec_id", "")[:11] != "imagecodecs":
-            found.append([path, name, float(root["data"][name][:].astype("f8").sum())])
-        zarr.copy_store(source=root.store, dest=copy.store, source_path=place, dest_path=place)
+            sums.append([path, name, float(root["data"][name][:].astype("f8").sum())])
+        zarr.copy_store(source=root.store, dest=copy.store, source_path=key, dest_path=key)
     assert (copy["meta"]["episode_ends"][:] == ends).all()
-print(json.dumps(found))
+print(json.dumps(sums))
 """
 
 
 @pytest.mark.slow
-def test_zarr_2_reads_it_as_diffusion_policy_does(tmp_path):
+def test_zarr_2_reads_exports_as_diffusion_policy_does(tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     export(path, "zarr", tmp_path / "other.zarr.zip")
     export(raw_zarr.write_pusht(tmp_path / "raw.zarr"), "zarr", tmp_path / "again.zarr")

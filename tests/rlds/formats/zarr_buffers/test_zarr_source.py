@@ -1,4 +1,4 @@
-"""Replay buffers in Zarr, against plain loops over the arrays that the library zarr reads."""
+"""Replay buffers in Zarr, compared with plain loops over arrays read by the zarr library."""
 
 import json
 import os
@@ -22,8 +22,8 @@ ZarrSource = rlds.sources.formats()["zarr"].load()
 
 
 def check_rows(episodes, raw, ends):
-    """Compares all rows of all episodes with those of the arrays; returns which were looked at."""
-    seen = set()
+    """Compares all rows of all episodes with those of the arrays; returns the compared names."""
+    names = set()
     for index, (begin, end) in enumerate(zip([0, *ends], ends)):
         episode = episodes[index]
         assert episode.key == f"episode_{index}"
@@ -34,11 +34,11 @@ def check_rows(episodes, raw, ends):
         for name in raw.keys() & steps.keys():
             assert steps[name].dtype == raw[name].dtype
             np.testing.assert_array_equal(steps[name], raw[name][begin:end])
-            seen.add(name)
+            names.add(name)
         for name in raw.keys() & episode.metadata.keys():
             np.testing.assert_array_equal(episode.metadata[name], raw[name][begin])
-            seen.add(name)
-    return seen
+            names.add(name)
+    return names
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_buffers_of_diffusion_policy_are_read(tmp_path, name):
 
 def test_rows_of_an_aborted_episode_become_an_incomplete_episode(tmp_path):
     path = raw_zarr.write_pusht(tmp_path / "replay_buffer.zarr", aborted=3)
-    episodes = rlds.sources.open(tmp_path)  # The folder that has it, and videos.
+    episodes = rlds.sources.open(tmp_path)  # The folder of the buffer and of videos.
     assert check_rows(episodes, raw_zarr.pusht(aborted=3), [4, 6, 12, 15])
     assert [episode.complete for episode in episodes] == [True] * 3 + [False]
     assert episodes.source.can.totals("train") == {"rows": 15}
@@ -99,19 +99,19 @@ def test_encoded_frames_are_read_as_files(tmp_path, name, codec):
 def test_videos_in_the_folder_are_matched_with_the_rows(tmp_path):
     """Rows at 10 Hz, frames at 30; the last video ends before its episode."""
     raw_zarr.write_pusht(tmp_path / "replay_buffer.zarr")
-    numbers = (12, 9, 8)
-    for index, number in enumerate(numbers):
+    lengths = (12, 9, 8)
+    for index, length in enumerate(lengths):
         folder = tmp_path / "videos" / str(index)
         folder.mkdir(parents=True)
         for camera in (0, 10):
-            data = videos.encoded(num_frames=number, seed=camera)
+            data = videos.encoded(num_frames=length, seed=camera)
             (folder / f"{camera}.mp4").write_bytes(data)
     episodes = rlds.sources.open(tmp_path)
-    for episode, number in zip(episodes, numbers):
+    for episode, length in zip(episodes, lengths):
         for camera in (0, 10):
             actual = episode.metadata["video"]["observation"][f"camera_{camera}"]
-            assert actual["clip"] == videos.encoded(num_frames=number, seed=camera)
-            expected = [min(3 * row, number - 1) for row in range(episode.num_steps)]
+            assert actual["clip"] == videos.encoded(num_frames=length, seed=camera)
+            expected = [min(3 * row, length - 1) for row in range(episode.num_steps)]
             assert (actual["frames"] - actual["first"]).tolist() == expected
     pixels = rlds.sources.open(tmp_path, video="frames").columns(2, ["observation/camera_10"])
     expected = videos.decoded(videos.encoded(num_frames=8, seed=10))[[0, 3, 6, 7, 7, 7]]
@@ -152,7 +152,7 @@ def test_only_requested_rows_are_read(tmp_path):
     assert episodes[0].num_steps == 4
 
 
-def moved(path, target):
+def move_and_link(path, target):
     """Moves a file, and leaves a link to it."""
     path.rename(target)
     path.symlink_to(target)
@@ -160,7 +160,7 @@ def moved(path, target):
 
 MISSING = {
     "a chunk": lambda data: (data / "action/1.0").unlink(),
-    "a link to nothing": lambda data: moved(data / "action/1.0", data / "action/1,0"),
+    "a link to nothing": lambda data: move_and_link(data / "action/1.0", data / "action/1,0"),
     "chunks with another separator": lambda data: (data / "action/1.0").rename(data / "action/1"),
     "a chunk of an image": lambda data: (data / "camera0_rgb/5.0.0.0").unlink(),
 }
@@ -175,7 +175,7 @@ def test_missing_chunks_are_reported(tmp_path, case):
     )
     MISSING[case](path / "data")
     if "link" in case:
-        assert rlds.sources.open(path)[1].num_steps == 2  # Out of the folder or not.
+        assert rlds.sources.open(path)[1].num_steps == 2  # A link may leave the folder.
         (path / "data/action/1,0").unlink()
     episodes = rlds.sources.open(path)
     with pytest.raises(SourceError, match=r"does not exist|chunk .*(1|5\.0\.0)\.0 is missing"):
@@ -199,16 +199,16 @@ def test_zarr_3_leaves_out_chunks_of_zeros(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left", ["some", "consolidated", "in an archive"])
-def test_an_array_whose_files_are_missing_is_refused(tmp_path, left):
-    """It is no array less."""
+@pytest.mark.parametrize("storage", ["some", "consolidated", "in an archive"])
+def test_an_array_whose_files_are_missing_is_refused(tmp_path, storage):
+    """The buffer is not read without the array."""
     path = raw_zarr.write_pusht(tmp_path / "a_folder.zarr")
-    if left == "consolidated":
+    if storage == "consolidated":
         zarr.consolidate_metadata(path, zarr_format=2)
         shutil.rmtree(path / "data/action")
     else:
         (path / "data/action/.zarray").unlink()
-    if left == "in an archive":
+    if storage == "in an archive":
         path = Path(shutil.make_archive(str(tmp_path / "a.zarr"), "zip", path))
     with pytest.raises(SourceError, match=r"field 'data/action': \.zarray is missing"):
         ZarrSource(path)
@@ -241,7 +241,7 @@ def test_values_of_an_episode_are_constant(tmp_path):
 
 
 def test_text_big_endian_numbers_and_fortran_order_are_read(tmp_path):
-    """As any writer of Zarr may have them."""
+    """As some writers of Zarr store them."""
     from numcodecs import GZip
 
     rng = np.random.default_rng(0)
@@ -284,7 +284,7 @@ def test_fixed_length_text_of_zarr_3_0_is_read(tmp_path, dtype, codec, values):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr", lengths=(2, 3))
     folder = path / "data/words"
     folder.mkdir()
-    described = {
+    metadata = {
         "shape": [5],
         "chunks": [2],
         "fill_value": "",
@@ -295,11 +295,11 @@ def test_fixed_length_text_of_zarr_3_0_is_read(tmp_path, dtype, codec, values):
         "zarr_format": 2,
         "dtype": dtype,
     }
-    (folder / ".zarray").write_text(json.dumps(described))
+    (folder / ".zarray").write_text(json.dumps(metadata))
     encode = numcodecs.get_codec({"id": codec}).encode
-    for number in range(3):
-        chunk = np.array(values[2 * number : 2 * number + 2], object)
-        (folder / str(number)).write_bytes(encode(chunk))
+    for index in range(3):
+        chunk = np.array(values[2 * index : 2 * index + 2], object)
+        (folder / str(index)).write_bytes(encode(chunk))
     actual = [episode.steps["observation"]["words"] for episode in rlds.sources.open(path)]
     assert np.concatenate(actual).tolist() == values[:5]
     text = (folder / ".zarray").read_text()
@@ -308,7 +308,7 @@ def test_fixed_length_text_of_zarr_3_0_is_read(tmp_path, dtype, codec, values):
         rlds.sources.open(path)
 
 
-SPOILT = {
+DAMAGE = {
     "a pickle": ("data/action", '"filters": null', '"filters": [{"id": "pickle"}]', "pickle"),
     "a codec": (
         "data/action",
@@ -323,10 +323,10 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("case", SPOILT)
+@pytest.mark.parametrize("case", DAMAGE)
 def test_damaged_json_is_refused(tmp_path, case):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr")
-    name, old, new, message = SPOILT[case]
+    name, old, new, message = DAMAGE[case]
     text = (path / name / ".zarray").read_text()
     assert old in text
     (path / name / ".zarray").write_text(text.replace(old, new, 1))
@@ -370,9 +370,9 @@ def test_false_chunk_counts_and_sizes_are_refused(tmp_path):
     ("name", "codec"),
     [("meta/episode_ends/0", ""), ("data/keypoint/0.0.0", "zlib"), ("data/action/.zarray", "")],
 )
-def test_a_file_of_holes_is_not_read(tmp_path, name, codec):
+def test_a_huge_sparse_file_is_refused(tmp_path, name, codec):
     path = raw_zarr.write_pusht(tmp_path / "a.zarr")
-    os.truncate(path / name, 1 << 40)  # Which no machine here could read.
+    os.truncate(path / name, 1 << 40)  # Far too large to read.
     with pytest.raises(SourceError, match="the file has 1,099,511,627,776 bytes, expected at most"):
         rlds.sources.open(path)[0]
 
