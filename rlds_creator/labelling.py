@@ -37,17 +37,17 @@ TOOL, PLAY_TOOL = "rlds create", "rlds create: play"
 VERDICT_STATES = (EpisodeState.COMPLETED, EpisodeState.CANCELLED, EpisodeState.REJECTED)
 
 
-def label_row(layer: str, value: bool | str, **more: Any) -> LabelRow:
+def label_row(layer: str, value: bool | str, **attributes: Any) -> LabelRow:
     """Returns a new row: a tag if the value is True, else a note or a choice.
 
     Args:
       layer: The layer.
       value: The value.
-      **more: Other attributes of the row.
+      **attributes: Other attributes of the row.
     """
     kind: Any = "flag" if value is True else "text" if layer == NOTE else "choice"
-    attributes = {"id": new_identifier(), "tool": TOOL, **more}
-    return LabelRow(layer=layer, type=kind, value=value, **attributes)
+    defaults = {"id": new_identifier(), "tool": TOOL}
+    return LabelRow(layer=layer, type=kind, value=value, **{**defaults, **attributes})
 
 
 def layer_name(row: LabelRow) -> str:
@@ -69,11 +69,11 @@ def layer_name(row: LabelRow) -> str:
 
 def current_labels(rows: Iterable[LabelRow]) -> list[LabelRow]:
     """Returns the current labels of an episode, given all of its rows."""
-    last: dict[tuple[Any, ...], LabelRow] = {}
+    last_rows: dict[tuple[Any, ...], LabelRow] = {}
     for row in rows:
-        last.pop(row.target, None)
-        last[row.target] = row
-    return [row for row in last.values() if row.retracts is None]
+        last_rows.pop(row.target, None)
+        last_rows[row.target] = row
+    return [row for row in last_rows.values() if row.retracts is None]
 
 
 def retraction_row(row: LabelRow, by: str, time: float) -> LabelRow:
@@ -91,7 +91,7 @@ def convert_verdicts(verdicts: Iterable[Any], player: str = "") -> Iterator[Labe
       player: The player; only the first verdict can be their own.
     """
     rows: dict[str, list[LabelRow]] = {VERDICT: [], SUCCESS: []}
-    previous: dict[str, str | None] = {}
+    previous_values: dict[str, str | None] = {}
     for index, verdict in enumerate(verdicts):
         author, time = verdict.author, verdict.created
         values = {
@@ -99,8 +99,8 @@ def convert_verdicts(verdicts: Iterable[Any], player: str = "") -> Iterator[Labe
             SUCCESS: {None: None, True: "yes", False: "no"}[verdict.success],
         }
         # A verdict that changes one layer repeats the stored value of the other layer.
-        changed = [layer for layer in values if values[layer] != previous.get(layer)]
-        for layer in changed or [VERDICT]:
+        changed_layers = [layer for layer in values if values[layer] != previous_values.get(layer)]
+        for layer in changed_layers or [VERDICT]:
             if (value := values[layer]) is None:  # All earlier values became invalid.
                 yield from (retraction_row(row, author, time) for row in rows[layer])
                 rows[layer] = []
@@ -109,4 +109,4 @@ def convert_verdicts(verdicts: Iterable[Any], player: str = "") -> Iterator[Labe
                 row = label_row(layer, str(value), annotator=author, at=time, tool=tool)
                 rows[layer].append(row)
                 yield row
-        previous = values
+        previous_values = values

@@ -86,7 +86,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
       mode: A step for each input, or steps in real time.
       fps: Steps per second in real time.
       max_episode_steps: The number of steps after which an episode is truncated.
-      seed: The seed of the first episode of each player, counted up from there; None draws one.
+      seed: The seed of the first episode of each player, later ones add 1; None draws a seed.
       interpreter: The name of a Python in the settings of the server; "" for the server's own.
       keys: Actions of keys, by their physical codes, instead of those of the family.
       video: The video encoding of fields of the observation, by field; see
@@ -210,7 +210,7 @@ class EpisodeRecord(msgspec.Struct, frozen=True, kw_only=True):
       reason: Why it ended: "terminated", "truncated", "user", "expired", "failed", "stopped" if the
         server was killed, or "".
       success: The success in the judgment of the player; None if unknown.
-      num_steps: The number of its steps, with that of the reset.
+      num_steps: The number of its steps, including the reset.
       total_reward: The sum of the rewards.
       started: The time of its first step.
       seconds: Its duration in seconds.
@@ -304,7 +304,7 @@ class ExportRecord(msgspec.Struct, frozen=True, kw_only=True):
       person: The person who requested it.
       request: The request, see `rlds_creator.exporting.jobs.ExportRequest`, in the types of JSON.
       state: Its progress.
-      progress: The share that is done, from 0 to 1.
+      progress: The completed fraction, from 0 to 1.
       num_bytes: The size of the ZIP file; 0 until it is done.
       error: The error message.
       created: The time of the request.

@@ -21,7 +21,7 @@ _BOUNDS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 _REPLACEMENTS = (
     (r"`([^`]*)`", lambda match: " or ".join(_TYPES.get(x, x) for x in match[1].split(" | "))),
     (r"of length >= 1$", lambda _: "that is not empty"),
-    (r"of length ([<>]=) (\d+)$", lambda it: f"{_BOUNDS[it[1]]} {it[2]} characters or elements"),
+    (r"of length ([<>]=) (\d+)$", lambda m: f"{_BOUNDS[m[1]]} {m[2]} characters or elements"),
     (r"([<>]=?) ([-\d.]+)$", lambda match: f"{_BOUNDS[match[1]]} {float(match[2]):,.12g}"),
     (r"matching regex .*", lambda _: "of letters, digits, - and _"),
     (r"^Invalid enum value (.*)", lambda match: f"{match[1]} is not one of the choices"),

@@ -14,7 +14,7 @@ from rlds_ecosystem import import_extra
 from rlds_tools.command_line.printing import Command, invocation, option
 
 
-def _interpreters(
+def _parse_interpreters(
     ctx: click.Context, param: click.Parameter, values: Iterable[str]
 ) -> Mapping[str, str]:
     pythons: dict[str, str] = {}
@@ -41,7 +41,7 @@ def _interpreters(
     "--interpreter interpreters NAME=PYTHON...",
     "Another Python, for environments whose packages conflict with this one's. Studies select it "
     "by NAME.",
-    callback=_interpreters,
+    callback=_parse_interpreters,
 )
 @option(
     "--max-players N",
@@ -64,7 +64,7 @@ def command(
     directory: str,
     port: int,
     host: str,
-    opens: bool | None,
+    opens_browser: bool | None,
     database: str,
     interpreters: Mapping[str, str],
     max_players: int,
@@ -86,8 +86,8 @@ def command(
       rlds create recordings --interpreter robosuite=venvs/robosuite/bin/python
       rlds create lab --host 0.0.0.0 --allowed-host lab.example.org --behind-proxy
     """
-    called = invocation()
-    called.quiet, called.verbose = quiet, verbose
+    command_line = invocation()
+    command_line.quiet, command_line.verbose = quiet, verbose
     if sys.platform == "win32":  # Processes there cannot be limited, nor be given sockets.
         raise RuntimeError("`rlds create` needs Linux or macOS. On Windows, run it in WSL.")
     for module in ("msgspec", "sqlalchemy", "alembic", "starlette", "uvicorn", "websockets"):
@@ -128,7 +128,7 @@ def command(
                 server.app,
                 listener,
                 link,
-                opens=opens,
+                opens_browser=opens_browser,
                 quiet=quiet,
                 behind_proxy=behind_proxy,
                 verbose=verbose,

@@ -88,7 +88,7 @@ def command(
         title = name or episodes[0].annotations.study.name or os.path.splitext(output)[0]
         with show_progress(wants_progress()) as bars:
             bar = bars.add_task("Exporting", total=100)
-            exported = export(
+            download = export(
                 [episode.directory for episode in episodes],
                 output,
                 format,
@@ -103,7 +103,7 @@ def command(
         if error.details:
             error.add_note(error.details)
         raise
-    return dataclasses.replace(exported, left_out=left_out)
+    return dataclasses.replace(download, left_out=left_out)
 
 
 def _select_episodes(
@@ -129,15 +129,15 @@ def _select_episodes(
     # The log of a running episode is being written: only selected logs are opened.
     selected_logs: list[str] = []
     left_out: collections.Counter[str] = collections.Counter()
-    is_one = is_recording(recordings)
+    is_single_episode = is_recording(recordings)
     for directory in find_recordings(recordings):
         annotations = Annotations.read(directory)
         if not (_fits(annotations.study, study) and _fits(annotations.environment, environment)):
             continue
         state = annotations.state or "in no state"
-        if annotations.is_practice and not (practice or is_one):
+        if annotations.is_practice and not (practice or is_single_episode):
             left_out["practice"] += 1
-        elif state in (states or ("completed",)) or (is_one and not states):
+        elif state in (states or ("completed",)) or (is_single_episode and not states):
             selected_logs.append(directory)
         else:
             left_out[state] += 1

@@ -37,7 +37,7 @@ def serving_options(*, port: int, host: str, allowed_host: str, verbose: str) ->
             f"Additional host name of this machine for browsers.{allowed_host}",
         ),
         option(
-            "--open/--no-open opens",
+            "--open/--no-open opens_browser",
             "Open the page in a browser. Default: if there is a screen.",
             default=None,
         ),

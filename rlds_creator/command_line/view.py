@@ -15,7 +15,7 @@ from rlds_ecosystem import import_extra
 from rlds_tools.command_line.printing import Command, invocation, opens_source, option, where_option
 
 
-def _login_name() -> str:
+def _get_login_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # The user of a container may have no name.
@@ -53,7 +53,7 @@ def command(
     host: str,
     port: int,
     allowed_hosts: Sequence[str],
-    opens: bool | None,
+    opens_browser: bool | None,
     quiet: bool,
     verbose: bool,
 ) -> None:
@@ -68,8 +68,8 @@ def command(
       rlds view data/walker2d --by ann
       rlds view logs/run7 logs/run8 ~/tensorflow_datasets --port 8000 --no-open
     """
-    called = invocation()
-    called.quiet, called.verbose = quiet, verbose
+    command_line = invocation()
+    command_line.quiet, command_line.verbose = quiet, verbose
     for module in ("starlette", "uvicorn", "msgspec"):
         try:
             import_extra(module)
@@ -91,7 +91,7 @@ def command(
     page = catalog.page_of(episode) if episode is not None else "/"
     token = "" if is_loopback(host) else secrets.token_urlsafe(24)
     if by is None:
-        by = "" if token else _login_name()
+        by = "" if token else _get_login_name()
     with running.listen(host, port) as listener:
         address = running.address_of(listener)
         if token and host in ("0.0.0.0", "::"):  # Other machines cannot use "localhost".
@@ -99,4 +99,4 @@ def command(
             address = f"http://{name}:{listener.getsockname()[1]}"
         link = f"{address}/enter#{token}" if token else f"{address}{page}"
         app = view_app(catalog, Hosts(host, allowed_hosts), token=token, by=by)
-        running.serve(app, listener, link, opens=opens, quiet=quiet)
+        running.serve(app, listener, link, opens_browser=opens_browser, quiet=quiet)

@@ -49,9 +49,8 @@ _FAMILIES: dict[str, str] = {
 @functools.cache
 def families() -> dict[str, str]:
     """Returns the class of each family as `module:Class`, by its name: built-in families first."""
-    added = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
-    added_families = {name: target for name, target in added.items() if name not in _FAMILIES}
-    return {**_FAMILIES, **added_families}
+    points = [*metadata.entry_points(group=ENTRY_POINTS)]
+    return _FAMILIES | {point.name: point.value for point in points if point.name not in _FAMILIES}
 
 
 def family(name: str) -> Family:

@@ -44,15 +44,15 @@ def main() -> int:
     try:
         from rlds_creator.exporting.exports import export
 
-        exported = export(**job, progress=lambda done: send(progress=done))
+        download = export(**job, progress=lambda done: send(progress=done))
     except Exception as error:
-        last: dict[str, Any] = {"error": _user_message(error), "details": _details(error)}
+        outcome: dict[str, Any] = {"error": _user_message(error), "details": _format_details(error)}
     else:
-        last = {"done": dataclasses.asdict(exported)}
-    # No cleanup is left, and the reader of the last line may close the input at once.
+        outcome = {"done": dataclasses.asdict(download)}
+    # No cleanup is left, and the reader of the final message may close the input at once.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    send(**last)
-    return int("error" in last)
+    send(**outcome)
+    return int("error" in outcome)
 
 
 def _lower_priority() -> None:
@@ -88,7 +88,7 @@ def _user_message(error: Exception) -> str:
     return f"the export failed ({type(error).__name__})"
 
 
-def _details(error: Exception) -> str:
+def _format_details(error: Exception) -> str:
     return f"{getattr(error, 'details', '')}\n{''.join(traceback.format_exception(error))}".strip()
 
 

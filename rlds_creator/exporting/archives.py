@@ -30,8 +30,8 @@ def write_archive(root: Path, file: Path, folder: str, progress: Callable[[float
     members = sorted(path for path in root.rglob("*") if path.is_file())
     num_bytes = sum(path.stat().st_size for path in members)
     num_written = 0
-    with file.open("xb") as raw:
-        with zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as archive:
+    with file.open("xb") as zip_file:
+        with zipfile.ZipFile(zip_file, "w", zipfile.ZIP_STORED) as archive:
             for path in members:
                 name = f"{folder}/{path.relative_to(root).as_posix()}"
                 member = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
@@ -42,8 +42,8 @@ def write_archive(root: Path, file: Path, folder: str, progress: Callable[[float
                         target.write(chunk)
                         num_written += len(chunk)
                         progress(num_written / num_bytes)
-        raw.flush()
-        os.fsync(raw.fileno())
+        zip_file.flush()
+        os.fsync(zip_file.fileno())
 
 
 def _is_compressible(path: Path) -> bool:

@@ -64,7 +64,7 @@ class Download(Result):
         if self.cut:
             yield f"{count(self.cut, 'episode')} cut at a label"
         if self.left_out:
-            states = ", ".join(f"{num:,} {state}" for state, num in self.left_out.items())
+            states = ", ".join(f"{total:,} {state}" for state, total in self.left_out.items())
             yield f"left out: {states}"
         if not self.path.endswith(".zip"):
             data = os.path.join(self.path, self.data)
@@ -115,7 +115,7 @@ def export(
       ImportError: A requirement of the format is missing; the message names the package.
       OSError: The output cannot be written.
     """
-    target_format = _format(format)
+    target_format = _find_format(format)
     target, report = Path(output), progress or (lambda _: None)
     file_name = dataset_name(name)
     with atomic_target(target) as draft:
@@ -140,7 +140,7 @@ def export(
             cut=recipe.num_cut,
             bytes=0,
         )
-        _describe(folder, target_format, name, download, recipe, end_at, placements)
+        _write_description(folder, target_format, name, download, recipe, end_at, placements)
         num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         report(end)
         if archive:
@@ -149,7 +149,7 @@ def export(
     return dataclasses.replace(download, bytes=num_bytes)
 
 
-def _format(name: str) -> ExportFormat:
+def _find_format(name: str) -> ExportFormat:
     if name not in FORMATS:
         raise ExportError(f"no format {name!r:.100}; {suggest_names(name, FORMATS)}")
     target_format = FORMATS[name]
@@ -166,16 +166,17 @@ def _as_export_error(
 
     if isinstance(error, ExportError):
         return error
+    directories = [recording.directory for recording in recipe.recordings]
     text = f"{target_format.title} cannot hold these episodes: {error}"
     if isinstance(error, SourceError):
-        names = [it.name for it in recipe.recordings if error.file.startswith(it.directory)]
-        text = f"episode {names[0] if names else error.episode}: {error.problem}"
-    for path in {str(folder), *(os.path.dirname(each.directory) for each in recipe.recordings)}:
+        paths = [path for path in directories if error.file.startswith(path)]
+        text = f"episode {os.path.basename(paths[0]) if paths else error.episode}: {error.problem}"
+    for path in {str(folder), *map(os.path.dirname, directories)}:
         text = text.replace(f"{path}/", "")
     return ExportError(text, details=str(error))
 
 
-def _describe(
+def _write_description(
     folder: Path,
     target_format: ExportFormat,
     name: str,
@@ -185,7 +186,8 @@ def _describe(
     placements: Sequence[Placement],
 ) -> None:
     """Writes the description of an export: `README.md` and `metadata.json`."""
-    states = collections.Counter(str(each.annotations.state or "") for each in recipe.recordings)
+    annotations = [recording.annotations for recording in recipe.recordings]
+    states = collections.Counter(str(each.state or "") for each in annotations)
     metadata: dict[str, Any] = {
         "name": name,
         "format": target_format.name,
@@ -194,12 +196,12 @@ def _describe(
         "num_steps": download.steps,
         "num_cut": download.cut,
         "states": dict(sorted(states.items())),
-        "studies": sorted({episode.annotations.study.name for episode in recipe.recordings}),
+        "studies": sorted({each.study.name for each in annotations}),
         "environments": sorted({episode.environment for episode in recipe.recordings}),
         "step_tags": [tag_field(label) for label in recipe.labels],
         "end_at": list(end_at),
-        "changed": [str(each) for each in placements if each.how in ("changed", "lost")],
-        "sidecar": [each.field for each in placements if each.how == "sidecar"],
+        "changed": [str(field) for field in placements if field.how in ("changed", "lost")],
+        "sidecar": [field.field for field in placements if field.how == "sidecar"],
         "keep_internal": recipe.keep_internal,
         "software": f"rlds-ecosystem {version()}",
     }
@@ -213,7 +215,7 @@ def _describe(
         title=target_format.title,
         num_episodes=count(download.episodes, "episode"),
         num_steps=count(download.steps, "step"),
-        opening=target_format.opening.format(path=download.data),
+        opening=target_format.open_code.format(path=download.data),
         changed="".join(f"- Changed or lost: {change}\n" for change in metadata["changed"])
         + (f"- Only in `rlds.sources.open`: {sidecar}\n" if sidecar else ""),
     )

@@ -72,13 +72,13 @@ async def run_export(
     directory, export_options = Path(output), msgspec.to_builtins(request)
     job = {
         **{name: export_options[name] for name in _ARGUMENTS},
-        "directories": [os.fspath(each) for each in directories],
+        "directories": [os.fspath(path) for path in directories],
         "output": os.fspath(directory / f"{dataset_name(request.name)}.zip"),
         "archive": True,
     }
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        async with _process(job) as lines:
+        async with _run_process(job) as lines:
             async for line in lines:
                 message = json.loads(line)
                 if "error" in message:
@@ -93,7 +93,7 @@ async def run_export(
 
 
 @contextlib.asynccontextmanager
-async def _process(job: dict[str, Any]) -> AsyncIterator[asyncio.StreamReader]:
+async def _run_process(job: dict[str, Any]) -> AsyncIterator[asyncio.StreamReader]:
     """Runs the process of a job, yields its output, and ends it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -48,39 +48,39 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
     Raises:
       OSError: The labels cannot be written.
     """
-    episode_rows = [_shared_labels(each, recipe.keep_internal) for each in recipe.recordings]
+    episode_rows = [_select_labels(each, recipe.keep_internal) for each in recipe.recordings]
     if not any(episode_rows):
         return 0
-    written = open_episodes(data, "all", format=format, **options)
-    written = Episodes(reading.with_image_files(written.source), written.split)
+    dataset = open_episodes(data, "all", format=format, **options)
+    dataset = Episodes(reading.with_image_files(dataset.source), dataset.split)
     labels: list[Label] = []
     for index, rows in enumerate(episode_rows):
         if rows:
-            episode = as_converted(written.episode(index))
+            episode = as_converted(dataset.episode(index))
             key = {"episode": digest_of(episode.steps).hex(), "key": episode.key}
-            labels += _as_labels(rows, recipe.recordings[index], recipe.lengths[index], key)
+            labels += _create_labels(rows, recipe.recordings[index], recipe.lengths[index], key)
     if data.is_file():  # Without this folder, the labels would go to the cache of this machine.
         (data.parent / ".rlds" / "labels").mkdir(parents=True, exist_ok=True)
-    folders = label_rows.folders_of(written.source)[:1]
+    folders = label_rows.folders_of(dataset.source)[:1]
     layers = {layer_name(row): row for rows in episode_rows for row in rows}
     label_rows.append(folders, labels)
-    label_rows.declare(folders, [_layer(name, row) for name, row in layers.items()])
+    label_rows.declare(folders, [_create_layer(name, row) for name, row in layers.items()])
     return len(labels)
 
 
-def _layer(name: str, row: LabelRow) -> Layer:
+def _create_layer(name: str, row: LabelRow) -> Layer:
     choices = _CHOICES.get(name, ()) if row.type == "choice" else ()
     title = row.layer if row.layer != name else ""
     return Layer(name=name, type=row.type, choices=choices, whole=row.type != "flag", title=title)
 
 
-def _shared_labels(recording: RecordedEpisode, keeps_notes: bool) -> list[LabelRow]:
+def _select_labels(recording: RecordedEpisode, keeps_notes: bool) -> list[LabelRow]:
     rows = current_labels(recording.annotations.rows())
     rows = [row for row in rows if row.type != "text" or keeps_notes]
     return rows if any(row.tool != PLAY_TOOL for row in rows) else []
 
 
-def _as_labels(
+def _create_labels(
     rows: list[LabelRow], recording: RecordedEpisode, num_steps: int, key: dict[str, str]
 ) -> Iterator[Label]:
     annotations = recording.annotations

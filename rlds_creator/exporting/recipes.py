@@ -80,7 +80,7 @@ class Recipe:
         pairs = zip(self.lengths, self.recordings, strict=True)
         return sum(length < recording.num_steps for length, recording in pairs)
 
-    def facts(self) -> dict[str, Any]:
+    def metadata_columns(self) -> dict[str, Any]:
         """Returns the episode metadata that the export adds, as columns of all episodes."""
         annotations = [recording.annotations for recording in self.recordings]
         success = [each.success for each in annotations]
@@ -88,9 +88,9 @@ class Recipe:
         columns: dict[str, Any] = {
             "episode_index": np.arange(len(annotations)),
             "num_steps": np.array(self.lengths, np.int64),
-            "total_reward": np.array([*map(_total_reward, self.recordings, self.lengths)]),
+            "total_reward": np.array([*map(_compute_total_reward, self.recordings, self.lengths)]),
             "state": [str(each.state or "") for each in annotations],
-            "reason": [*map(_reason, self.recordings, self.lengths)],
+            "reason": [*map(_find_reason, self.recordings, self.lengths)],
             "tags": [json.dumps(each.episode_tags(), ensure_ascii=False) for each in annotations],
         }
         is_judged = [value is not None for value in success]
@@ -118,30 +118,30 @@ class Recipe:
         Raises:
           SourceError: A log has data that a dataset cannot store; names the log and the data.
         """
-        source: View = _Annotated(self, progress)
+        source: View = _AnnotatedView(self, progress)
         if self.num_cut:
-            recorded, ends = [each.num_steps for each in self.recordings], np.array(self.lengths)
-            ends = np.where(ends < recorded, ends, -1)
+            num_steps = [recording.num_steps for recording in self.recordings]
+            ends = np.where(np.less(self.lengths, num_steps), self.lengths, -1)
             source = TrimView(source, np.zeros_like(ends), ends)
         return Episodes(source, "all", format="envlogger")
 
 
-def _reason(recording: RecordedEpisode, length: int) -> str:
+def _find_reason(recording: RecordedEpisode, length: int) -> str:
     """Returns the reason of the end of an episode."""
     if length < recording.num_steps:
         return "tag"
     return recording.annotations.reason or str(recording.metadata.get("reason") or "")
 
 
-def _total_reward(recording: RecordedEpisode, length: int) -> float:
+def _compute_total_reward(recording: RecordedEpisode, length: int) -> float:
     """Returns the sum of the rewards of the exported steps."""
-    recorded = recording.metadata.get("total_reward")
-    if recorded is None or length < recording.num_steps:
+    total_reward = recording.metadata.get("total_reward")
+    if total_reward is None or length < recording.num_steps:
         return recording.total_reward(length)
-    return float(recorded)
+    return float(total_reward)
 
 
-class _Annotated(View):
+class _AnnotatedView(View):
     """The source of recordings with tags and added metadata; the key of an episode is its id."""
 
     def __init__(self, recipe: Recipe, progress: Callable[[float], None]) -> None:
@@ -149,10 +149,10 @@ class _Annotated(View):
         leave_out = () if recipe.keep_internal else STEP_FIELDS
         directories = [each.directory for each in recipe.recordings]
         super().__init__(logs(directories, leave_out=leave_out))
-        self._recipe, self._progress, self._num_begun = recipe, progress, 0
-        self._facts = recipe.facts()
+        self._recipe, self._progress, self._num_started = recipe, progress, 0
+        self._columns = recipe.metadata_columns()
         # The added columns have their own masks of missing values.
-        self._removed = {known_field(name) for name in self._facts}
+        self._masks = {known_field(name) for name in self._columns}
 
     @property
     @override
@@ -162,11 +162,11 @@ class _Annotated(View):
     @property
     @override
     def fields(self) -> Fields:
-        fields, facts = super().fields, self._facts.items()
-        recorded = {name: it for name, it in fields.episode.items() if name not in self._removed}
+        fields, columns = super().fields, self._columns.items()
+        recorded = {key: field for key, field in fields.episode.items() if key not in self._masks}
         tags = dict.fromkeys(map(tag_field, self._recipe.labels), Field(np.bool_))
-        fact_fields = {name: Field(getattr(column, "dtype", str)) for name, column in facts}
-        return fields.replace(steps={**fields.steps, **tags}, episode={**recorded, **fact_fields})
+        added_fields = {name: Field(getattr(column, "dtype", str)) for name, column in columns}
+        return fields.replace(steps={**fields.steps, **tags}, episode={**recorded, **added_fields})
 
     @override
     def key(self, split: str, index: int) -> str:
@@ -176,9 +176,9 @@ class _Annotated(View):
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        self._num_begun = max(self._num_begun, int(rows.episodes.max(initial=0)))
-        self._progress(self._num_begun / len(self._recipe.recordings))
-        new_values = {path: value for path, value in values.items() if path not in self._removed}
+        self._num_started = max(self._num_started, int(rows.episodes.max(initial=0)))
+        self._progress(self._num_started / len(self._recipe.recordings))
+        new_values = {path: value for path, value in values.items() if path not in self._masks}
         tags = {label: np.zeros(len(rows.steps), np.bool_) for label in self._recipe.labels}
         for episode in np.unique(rows.episodes).tolist():
             mask = rows.episodes == episode
@@ -186,7 +186,7 @@ class _Annotated(View):
                 tags[label][mask] = column[rows.steps[mask]]
         new_values |= {f"{rlds.STEPS}/{tag_field(label)}": column for label, column in tags.items()}
         if rows.episode_index is not None:
-            new_values |= {name: column[rows.episode_index] for name, column in self._facts.items()}
+            new_values |= {key: column[rows.episode_index] for key, column in self._columns.items()}
             new_values[COMPLETE] = True  # An abandoned episode is truncated.
         return new_values
 

@@ -218,10 +218,10 @@ class RecordedEpisode:
         if self.annotations.environment.name:
             return self.annotations.environment.name
         try:
-            recorded = json.loads(self.metadata[ENVIRONMENT])["name"]
+            name = json.loads(self.metadata[ENVIRONMENT])["name"]
         except (KeyError, TypeError, ValueError):
-            recorded = self.metadata.get(ENVIRONMENT_ID, "")
-        return str(recorded)
+            name = self.metadata.get(ENVIRONMENT_ID, "")
+        return str(name)
 
     @property
     def started(self) -> float:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "ExportFormat"]
 
-_OPENING = 'rlds.sources.open("{path}")'
+_OPEN_CODE = 'rlds.sources.open("{path}")'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ExportFormat:
       title: The name of the format in the user interface.
       module: A required module; "" for none.
       extra: The extra that installs it.
-      opening: Python code that opens the data, with `{path}` in it.
+      open_code: Python code that opens the data, with `{path}` in it.
       path: The path of the data in the folder of the export, with `{name}` in it.
       defaults: Default options of the format, with `{name}` in them.
       source: The name of the format in `rlds.sources`, if it differs.
@@ -38,7 +38,7 @@ class ExportFormat:
     title: str
     module: str = ""
     extra: str = ""
-    opening: str = _OPENING
+    open_code: str = _OPEN_CODE
     path: str = "{name}"
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
@@ -83,14 +83,14 @@ class ExportFormat:
 
         format = self.source or self.name
         export_class = exporting.export_class(format)
-        parsed = parse_options(options_of(export_class), options, format)
+        given_options = parse_options(options_of(export_class), options, format)
         path = folder / export_class.part_name(self.path.format(name=name))
         defaults = {key: value.format(name=name) for key, value in self.defaults.items()}
         episodes = recipe.episodes(progress)
-        writer = exporting.prepare(episodes, format, **{**defaults, **parsed})
-        exported = exporting.write_export(writer, path, verify=False, allow_loss=True)
+        writer = exporting.prepare(episodes, format, **{**defaults, **given_options})
+        report = exporting.write_export(writer, path, verify=False, allow_loss=True)
         write_labels(recipe, path, format, **writer.read_options())
-        return path, exported.placements
+        return path, report.placements
 
 
 _GZIP = {"compression": "gzip"}
@@ -98,12 +98,12 @@ FORMATS: Mapping[str, ExportFormat] = {
     format.name: format
     for format in (
         ExportFormat(
-            "log", "EnvLogger log", opening='envlogger.Reader("{path}")', source="envlogger"
+            "log", "EnvLogger log", open_code='envlogger.Reader("{path}")', source="envlogger"
         ),
         ExportFormat(
             "tfds",
             "TFDS dataset",
-            opening='tfds.builder_from_directory("{path}").as_dataset()',
+            open_code='tfds.builder_from_directory("{path}").as_dataset()',
             path="{name}/1.0.0",
             defaults={"name": "{name}", "version": "1.0.0"},
         ),

@@ -101,15 +101,15 @@ class Creator:
                 store.save_study(study, by="")
         self.recordings = Recordings(data, store)
         self.recovered = self.recordings.recover()
-        single_user = self._single_user() if settings.is_single_user else None
-        create_worker = functools.partial(Worker, timeouts=settings.timeouts, inherits=[lock])
+        single_user = self._find_single_user() if settings.is_single_user else None
+        create_worker = functools.partial(Worker, timeouts=settings.timeouts, pass_fds=[lock])
         people = Authentication(
             store,
             single_user,
             cookie=f"rlds_creator_{data.name}",  # All ports share cookies.
             is_secure=settings.is_secure,
         )
-        self.plays = Plays(str(data.episodes), self._save, create_worker, settings.limits)
+        self.plays = Plays(str(data.episodes), self._save_episode, create_worker, settings.limits)
         services: dict[str, Any] = {
             "people": people,
             "store": store,
@@ -123,11 +123,11 @@ class Creator:
         self._exports = ExportRoutes(**services)
         self._exports.recover()
         classes = (PeopleRoutes, StudyRoutes, PlayRoutes, EpisodeRoutes)
-        groups = (*(each(**services) for each in classes), self._exports, Pages())
+        groups = (*(routes(**services) for routes in classes), self._exports, Pages())
         routes = [route for group in groups for route in group.routes()]
         self.app = Application(routes, settings.hosts, self._lifespan)
 
-    def _single_user(self) -> Person:
+    def _find_single_user(self) -> Person:
         for person in self.store.people():
             if person.role is Role.OWNER and not person.is_disabled:
                 return person
@@ -150,17 +150,17 @@ class Creator:
         people = self.store.people()
         return not any(person.role is Role.OWNER and person.name != YOU for person in people)
 
-    def _save(
+    def _save_episode(
         self, episode: EpisodeRecord, needs_recovery: bool
     ) -> Awaitable[tuple[EpisodeRecord, bool]]:
         return in_thread(self.recordings.save, episode, needs_recovery=needs_recovery)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
-        ticks = asyncio.create_task(self.plays.run())
+        timer = asyncio.create_task(self.plays.run())
         try:
             yield
         finally:
-            ticks.cancel()
+            timer.cancel()
             await self.plays.end_all()
             await self._exports.end_all()

@@ -36,8 +36,8 @@ class Connections:
     def enter(self, address: str) -> bool:
         """Counts a connection; returns False if a limit is reached."""
         self._counts[address] += 1
-        max_of_address = self.in_total if self.per_address is None else self.per_address
-        return self._counts[address] <= max_of_address and self._counts.total() <= self.in_total
+        max_per_address = self.in_total if self.per_address is None else self.per_address
+        return self._counts[address] <= max_per_address and self._counts.total() <= self.in_total
 
     def leave(self, address: str) -> None:
         """Removes a closed connection from the counts."""
@@ -56,7 +56,7 @@ class Connections:
         return type("_Socket", (_Socket,), {"connections_": self})
 
 
-class _Counted(asyncio.Protocol):
+class _CountedProtocol(asyncio.Protocol):
     connections_: Connections
     client: tuple[str, int] | None
     _address: str | None = None
@@ -77,7 +77,7 @@ class _Counted(asyncio.Protocol):
             self._address = None
 
 
-class _Http(_Counted, H11Protocol):
+class _Http(_CountedProtocol, H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -85,16 +85,16 @@ class _Http(_Counted, H11Protocol):
         self._expect_request()
 
     def data_received(self, data: bytes) -> None:
-        previous = self.scope
+        previous_scope = self.scope
         super().data_received(data)
-        if self.scope is not previous:
+        if self.scope is not previous_scope:
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        answered = self.scope
+        answered_scope = self.scope
         super().on_response_complete()
         # The next request may already have arrived.
-        if self.scope is answered and not self.transport.is_closing():
+        if self.scope is answered_scope and not self.transport.is_closing():
             self._expect_request()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
@@ -115,5 +115,5 @@ class _Http(_Counted, H11Protocol):
         super()._leave()
 
 
-class _Socket(_Counted, WebSocketsSansIOProtocol):
+class _Socket(_CountedProtocol, WebSocketsSansIOProtocol):
     pass

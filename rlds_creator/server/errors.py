@@ -46,16 +46,16 @@ class ServerError(Exception):
     Attributes:
       status: The HTTP status.
       code: The error code, for programs.
-      more: Further fields of the response.
+      fields: Further fields of the response.
     """
 
     status: int = 500
     code: str = "internal"
 
-    def __init__(self, message: str, *, code: str | None = None, **more: Any) -> None:
+    def __init__(self, message: str, *, code: str | None = None, **fields: Any) -> None:
         super().__init__(message)
         self.code = code or type(self).code
-        self.more = more
+        self.fields = fields
 
 
 class BadRequestError(ServerError):
@@ -132,7 +132,7 @@ def as_server_error(error: Exception) -> ServerError:
 
 def answer(error: ServerError) -> Response:
     """Returns the response for an error."""
-    body = {"error": {"code": error.code, "message": str(error)}, **error.more}
+    body = {"error": {"code": error.code, "message": str(error)}, **error.fields}
     return Response(msgspec.json.encode(body), error.status, media_type="application/json")
 
 

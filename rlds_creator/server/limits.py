@@ -45,8 +45,8 @@ class Buckets:
     """Token buckets, one for each person or address."""
 
     def __init__(self, size: float, per_second: float) -> None:
-        self._bucket = functools.lru_cache(_MAX_BUCKETS)(lambda key: Bucket(size, per_second))
+        self._get_bucket = functools.lru_cache(_MAX_BUCKETS)(lambda key: Bucket(size, per_second))
 
     def take(self, key: Hashable) -> float:
         """Takes a token from the bucket of a person or an address, see `Bucket.take`."""
-        return self._bucket(key).take()
+        return self._get_bucket(key).take()

@@ -31,18 +31,18 @@ class Page:
         self._websocket = websocket
         self._queue: deque[dict[str, Any]] = deque()
         self._frame: bytes | None = None
-        self._unacked: deque[int] = deque()
+        self._unacknowledged: deque[int] = deque()
         self._full_since: float | None = None
         self._wake = asyncio.Event()
         self._is_closing = False
-        self._code = 1000
+        self._close_code = 1000
 
     def queue(self, message: dict[str, Any]) -> None:
         """Queues a message to be sent."""
         if len(self._queue) < _MAX_QUEUED:
             self._queue.append(message)
         else:
-            self._is_closing, self._code = True, _POLICY_VIOLATED
+            self._is_closing, self._close_code = True, _POLICY_VIOLATED
         self._wake.set()
 
     def show(self, frame: bytes) -> None:
@@ -52,15 +52,15 @@ class Page:
 
     def ack(self, index: int) -> None:
         """Handles the acknowledgement of a picture by the page."""
-        while self._unacked and self._unacked[0] <= index:
-            self._unacked.popleft()
+        while self._unacknowledged and self._unacknowledged[0] <= index:
+            self._unacknowledged.popleft()
             self._full_since = None
         self._wake.set()
 
     def reset_frames(self) -> None:
         """Drops the queued picture and restarts the count of pictures."""
         self._frame = None
-        self._unacked.clear()
+        self._unacknowledged.clear()
         self._full_since = None
 
     def bye(self, reason: str) -> None:
@@ -85,12 +85,12 @@ class Page:
             message = self._queue.popleft()
             await self._websocket.send_text(msgspec.json.encode(message).decode())
         elif self._is_closing:
-            await self._websocket.close(self._code)
+            await self._websocket.close(self._close_code)
             return False
-        elif self._frame is not None and len(self._unacked) < WINDOW:
+        elif self._frame is not None and len(self._unacknowledged) < WINDOW:
             frame, self._frame = self._frame, None
-            self._unacked.append(read_index(frame))
-            if len(self._unacked) == WINDOW:
+            self._unacknowledged.append(read_index(frame))
+            if len(self._unacknowledged) == WINDOW:
                 self._full_since = asyncio.get_running_loop().time()
             await self._websocket.send_bytes(frame)
         else:

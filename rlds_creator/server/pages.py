@@ -35,7 +35,7 @@ class Pages:
     def __init__(self, directory: Traversable | None = None) -> None:
         """Reads the files of the package, or of another directory."""
         directory = directory or resources.files("rlds_creator").joinpath("static")
-        self._files = dict(sorted(_files(directory)))
+        self._files = dict(sorted(_read_files(directory)))
         digest = hashlib.sha256()
         for name, content in self._files.items():
             digest.update(b"%d %s %d " % (len(name), name.encode(), len(content)) + content)
@@ -43,7 +43,7 @@ class Pages:
         page = self._files.pop("index.html", b"")
         self._page = page.replace(_STATIC_PLACEHOLDER, f"/static/{self.hash}".encode())
         files = self._files.items()
-        self._gzipped = {name: gzip.compress(content, 6, mtime=0) for name, content in files}
+        self._gzip_files = {name: gzip.compress(content, 6, mtime=0) for name, content in files}
 
     def routes(self) -> list[BaseRoute]:
         """Returns the routes. They must come last, because they match nearly every path."""
@@ -61,7 +61,7 @@ class Pages:
         content = self._files[name]
         if "gzip" in request.headers.get("accept-encoding", ""):
             headers["content-encoding"] = "gzip"
-            content = self._gzipped[name]
+            content = self._gzip_files[name]
         kind = _MEDIA_TYPES.get(name.rpartition(".")[2], "text/plain")
         return Response(content, headers=headers, media_type=kind)
 
@@ -73,9 +73,9 @@ class Pages:
         return Response(self._page, headers={"cache-control": "no-cache"}, media_type="text/html")
 
 
-def _files(directory: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+def _read_files(directory: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
     for entry in directory.iterdir():
         if entry.is_dir():
-            yield from _files(entry, f"{prefix}{entry.name}/")
+            yield from _read_files(entry, f"{prefix}{entry.name}/")
         elif not entry.name.startswith("."):
             yield prefix + entry.name, entry.read_bytes()

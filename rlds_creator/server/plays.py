@@ -135,10 +135,10 @@ class Play:
     def __post_init__(self) -> None:
         self.is_chosen |= self.study.assignment is Assignment.CHOICE
         # During the choice of the next environment, page and worker exchange no messages.
-        self._waits_for_choice = False
+        self._is_choosing = False
         self._worker_end = ""
         self._loop = asyncio.get_running_loop()
-        self._away_since = self._loop.time()
+        self._disconnected_since = self._loop.time()
         self._ended = asyncio.Event()
         self._ended_at = 0.0
         self._end_reason = ""
@@ -148,7 +148,7 @@ class Play:
         self._frame: bytes | None = None
         self._episode: EpisodeRecord | None = None
         self._is_paused_for_page = False
-        self._to_save: asyncio.Queue[tuple[EpisodeRecord, bool] | None] = asyncio.Queue()
+        self._save_queue: asyncio.Queue[tuple[EpisodeRecord, bool] | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, plan: EpisodePlan) -> None:
@@ -217,7 +217,7 @@ class Play:
         """Disconnects a page. The play waits for another page of the same person."""
         if self.page is page:
             self.page = None
-            self._away_since = self._loop.time()
+            self._disconnected_since = self._loop.time()
             self._pause_for_page()
 
     def handle_message(self, message: Any) -> None:
@@ -229,7 +229,7 @@ class Play:
             self._send({"why": "user", **msgspec.to_builtins(message)})
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        if not self._waits_for_choice:
+        if not self._is_choosing:
             self.worker.send(message)
 
     def _pause_for_page(self) -> None:
@@ -240,7 +240,7 @@ class Play:
     def tick(self, now: float, limits: Limits) -> None:
         """Pauses the play if the page is too slow; ends it if no page connects."""
         page, is_async = self.page, self.environment.mode is Mode.ASYNC
-        if page is None and now - self._away_since > limits.until_end:
+        if page is None and now - self._disconnected_since > limits.until_end:
             self._end("expired")
         if page is not None and is_async and page.seconds_without_ack(now) > limits.until_pause:
             self._pause_for_page()
@@ -250,7 +250,7 @@ class Play:
     def _on_worker_message(self, message: dict[str, Any] | bytes) -> None:
         if isinstance(message, bytes):
             self._frame = message
-            if self.page is not None and not self._waits_for_choice:
+            if self.page is not None and not self._is_choosing:
                 self.page.show(message)
             return
         match message["op"]:
@@ -273,22 +273,22 @@ class Play:
                     self._error = message
             case _:
                 return
-        if not self._waits_for_choice:
+        if not self._is_choosing:
             self._send_to_page(message)
 
-    def _on_episode(self, facts: Mapping[str, Any]) -> None:
+    def _on_episode(self, description: Mapping[str, Any]) -> None:
         ids = {"study": self.study.id, "environment": self.environment.id}
         ids |= {"session": self.id, "person": self.person.id}
-        episode = self._episode = msgspec.convert({**facts, **ids}, EpisodeRecord)
-        self._waits_for_choice = self._chooses_after(episode)
+        episode = self._episode = msgspec.convert({**description, **ids}, EpisodeRecord)
+        self._is_choosing = self._chooses_after(episode)
         # The log may have one step more than the worker has reported.
-        self._to_save.put_nowait((episode, episode.state is EpisodeState.FAILED))
+        self._save_queue.put_nowait((episode, episode.state is EpisodeState.FAILED))
 
     def _chooses_after(self, episode: EpisodeRecord) -> bool:
         return not self.is_chosen and episode.state in _FINISHED_STATES
 
     def _on_worker_end(self, why: str) -> None:
-        if self._waits_for_choice:
+        if self._is_choosing:
             self._worker_end = why
             return
         reason = {"stopped": self._end_reason or "closed", "ended": "expired"}.get(why, "failed")
@@ -302,13 +302,13 @@ class Play:
             error = self._error["message"] if self._error is not None else ""
             reason = self._episode.reason or ("failed" if is_failed else "user")
             ended = msgspec.structs.replace(self._episode, state=state, reason=reason, error=error)
-            self._to_save.put_nowait((ended, True))
-        self._to_save.put_nowait(None)
+            self._save_queue.put_nowait((ended, True))
+        self._save_queue.put_nowait(None)
 
     async def _save_episodes(self) -> None:
         try:
-            while (next := await self._to_save.get()) is not None:
-                await self._save_episode(*next)
+            while (item := await self._save_queue.get()) is not None:
+                await self._save_episode(*item)
         finally:  # Also if the server cancels this task: tasks that wait for the end continue.
             if self.page is not None:
                 self.page.bye(self._end_reason)
@@ -318,14 +318,14 @@ class Play:
 
     async def _save_episode(self, episode: EpisodeRecord, needs_recovery: bool) -> None:
         try:
-            stored, may_continue = await self.save(episode, needs_recovery)
+            episode_record, may_continue = await self.save(episode, needs_recovery)
         except Exception as error:
             # The next start of the server adds the log of the episode to the database.
             if not isinstance(error, ServerError):
                 logger.exception("episode %s could not be stored", episode.id)
             self._end("failed", "The episode is recorded, but could not be listed.")
         else:
-            self._send_to_page({"op": "episode", "episode": msgspec.to_builtins(stored)})
+            self._send_to_page({"op": "episode", "episode": msgspec.to_builtins(episode_record)})
             if not may_continue:
                 self._end("quota")
         if self._chooses_after(episode):
@@ -350,7 +350,7 @@ class Play:
                 logger.exception("play %s cannot continue", self.id)
             self._end("failed", "The next episode could not start.")
         finally:
-            self._waits_for_choice = False
+            self._is_choosing = False
             if self._end_reason:  # The end may have been requested before the worker existed.
                 self._spawn(self.worker.stop())
             if self._worker_end:
@@ -443,8 +443,8 @@ class Plays:
           ServerError: No environment is left, or the worker cannot be started.
         """
         plan = await choose()
-        while (earlier := self.current_play(person)) is not None:
-            await earlier.end("replaced")
+        while (earlier_play := self.current_play(person)) is not None:
+            await earlier_play.end("replaced")
         start = {
             "op": "start",
             "directory": self.directory,
@@ -496,17 +496,17 @@ class Plays:
 
     async def _listen(self, play: Play, page: Page, websocket: WebSocket) -> None:
         limits = self.limits
-        pace = Bucket(2 * limits.messages_per_second, limits.messages_per_second)
+        bucket = Bucket(2 * limits.messages_per_second, limits.messages_per_second)
         num_invalid = 0
         while True:
             message = await websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return
             # Delays a page that sends too many messages.
-            while seconds := pace.take():
+            while seconds := bucket.take():
                 await asyncio.sleep(seconds)
             try:
-                decoded = messages.decode(message.get("text") or "")
+                page_message = messages.decode(message.get("text") or "")
             except BadRequestError as error:
                 num_invalid += 1
                 if num_invalid > limits.max_invalid_messages:
@@ -515,7 +515,7 @@ class Plays:
                 page.queue({"op": "error", "code": "message", "message": text, "fatal": False})
                 continue
             if play.page is page:
-                play.handle_message(decoded)
+                play.handle_message(page_message)
 
     async def run(self) -> None:
         """Pauses or ends inactive plays in regular intervals, until it is cancelled."""

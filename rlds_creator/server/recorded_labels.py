@@ -14,7 +14,7 @@ from rlds_creator.server.permissions import May, may
 from rlds_creator.server.recordings import Recordings
 from rlds_creator.server.requests import error_responses
 from rlds_creator.store import Store
-from rlds_creator.viewing.labels import EpisodeLabels, LabelValue, ShownLabel, ShownLayer, for_page
+from rlds_creator.viewing.labels import EpisodeLabels, LabelValue, ShownLabel, ShownLayer
 
 __all__ = ["RecordedLabels"]
 
@@ -72,13 +72,13 @@ class RecordedLabels(EpisodeLabels):
         for layer in _CHOICES:
             choices = [row for row in rows if (row.type, row.layer) == ("choice", layer.name)]
             visible += [
-                self._for_page(row, decides=row is choices[-1])
+                self._show_label(row, decides=row is choices[-1])
                 for row in reversed(choices)
                 if sees_all or row is choices[-1] or row.annotator == me
             ]
         tags = [row for row in rows if row.type == "flag"]
         tags.sort(key=lambda row: (row.begin is not None, row.begin, row.end or 0, row.layer))
-        return [*visible, *map(self._for_page, tags)]
+        return [*visible, *map(self._show_label, tags)]
 
     @override
     def add(self, label: LabelValue) -> ShownLabel:
@@ -88,7 +88,7 @@ class RecordedLabels(EpisodeLabels):
             self._episode.id, label.layer, label.value, label.first, label.end, by=self._person.id
         )
         self._recordings.annotate(self._episode.id)
-        return self._for_page(row, decides=True if row.type == "choice" else None)
+        return self._show_label(row, decides=True if row.type == "choice" else None)
 
     @override
     def retract(self, label: str) -> None:
@@ -101,7 +101,7 @@ class RecordedLabels(EpisodeLabels):
     def restore(self, label: str) -> ShownLabel:
         episode, row = self._store.restore_label(label)
         self._recordings.annotate(episode)
-        return self._for_page(row, decides=True if row.type == "choice" else None)
+        return self._show_label(row, decides=True if row.type == "choice" else None)
 
     @functools.cached_property
     def _people(self) -> dict[str, str]:
@@ -109,14 +109,14 @@ class RecordedLabels(EpisodeLabels):
             return {self._person.id: self._person.name}
         return {person.id: person.name for person in self._store.people()}
 
-    def _for_page(self, row: LabelRow, decides: bool | None = None) -> ShownLabel:
+    def _show_label(self, row: LabelRow, decides: bool | None = None) -> ShownLabel:
         """Converts a label for pages.
 
         Annotators share tags, so a tag is everybody's. The verdict of the player during the play is
         not theirs here: a reviewer may confirm it with the same value.
         """
         is_tag = row.type == "flag"
-        return for_page(
+        return ShownLabel.from_row(
             row,
             author=self._people.get(row.annotator, ""),
             created=row.at,

@@ -55,10 +55,10 @@ class Recordings:
     def __init__(self, data: DataDirectory, store: Store) -> None:
         self._data = data
         self._store = store
-        self._writing = threading.Lock()
-        self._opening = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._open_lock = threading.Lock()
         self._cache, self._thumbnails = Cache(_CACHE_BYTES), Thumbnails()
-        self._views = functools.lru_cache(_MAX_OPEN)(self._open_view)
+        self._get_view = functools.lru_cache(_MAX_OPEN)(self._open_view)
 
     # Episodes of plays.
 
@@ -75,23 +75,23 @@ class Recordings:
           The stored episode, and True if the quota allows the player another episode.
         """
         if needs_recovery:
-            episode = self._with_log_length(episode)
-        stored = self._store.save_episode(episode)
-        self.annotate(stored.id)
-        if stored.state is not EpisodeState.COMPLETED:
-            return stored, True
-        return stored, self._store.wants_more(stored.study, stored.person, stored.environment)
+            episode = self._update_from_log(episode)
+        episode = self._store.save_episode(episode)
+        self.annotate(episode.id)
+        is_completed = episode.state is EpisodeState.COMPLETED
+        ids = episode.study, episode.person, episode.environment
+        return episode, not is_completed or self._store.wants_more(*ids)
 
     def annotate(self, episode_id: str) -> None:
         """Writes the annotations of an episode from the store next to its log."""
-        with self._writing:  # Otherwise an older state could overwrite a newer one.
+        with self._write_lock:  # Otherwise an older state could overwrite a newer one.
             episode = self._store.episode(episode_id)
             study = self._store.study(episode.study)
             environment = self._store.environments(episode.study).get(episode.environment)
             rows = self._store.labels(episode_id, history=True)
             annotations = {
                 **{name: getattr(episode, name) for name in _ANNOTATED_FIELDS},
-                "labels": [self._with_pseudonym(row, study.id) for row in rows],
+                "labels": [self._add_pseudonym(row, study.id) for row in rows],
                 "consent": self._store.consent(study.id, episode.person, episode.started),
                 "study": {"id": study.id, "name": study.name},
                 "environment": environment or {"id": episode.environment, "name": ""},
@@ -101,7 +101,7 @@ class Recordings:
                 content = msgspec.json.format(msgspec.json.encode(annotations), indent=1)
                 write_atomically(directory / ANNOTATIONS_FILE, content + b"\n")
 
-    def _with_pseudonym(self, row: LabelRow, study: str) -> LabelRow:
+    def _add_pseudonym(self, row: LabelRow, study: str) -> LabelRow:
         """Returns a label row with the pseudonym of its annotator."""
         agent = row.annotator and self._data.agent_id(row.annotator, study)
         return replace(row, annotator=agent)
@@ -115,8 +115,8 @@ class Recordings:
           LookupError: The log is missing or empty.
           envlogger.errors.EnvLoggerError: The log cannot be read.
         """
-        with self._opening:
-            return self._views(episode_id)
+        with self._open_lock:
+            return self._get_view(episode_id)
 
     def _open_view(self, episode_id: str) -> ViewedEpisode:
         directory = self._data.episode(episode_id)
@@ -141,16 +141,16 @@ class Recordings:
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Deletes episodes and their logs, see `Store.delete_episodes`."""
         ids = [id for id in ids if is_identifier(id)]
-        with self._marked_as_deleted(ids):
+        with self._mark_as_deleted(ids):
             return self._store.delete_episodes(ids)
 
     def delete_study(self, study_id: str) -> list[str]:
         """Deletes a study and the logs of its episodes, see `Store.delete_study`."""
-        with self._marked_as_deleted(self._store.episode_ids(EpisodeQuery(study=study_id))):
+        with self._mark_as_deleted(self._store.episode_ids(EpisodeQuery(study=study_id))):
             return self._store.delete_study(study_id)
 
     @contextlib.contextmanager
-    def _marked_as_deleted(self, ids: Iterable[str]) -> Any:
+    def _mark_as_deleted(self, ids: Iterable[str]) -> Any:
         directories = [d for d in map(self._data.episode, ids) if d.is_dir()]
         for directory in directories:
             (directory / DELETED_FILE).touch()
@@ -164,7 +164,7 @@ class Recordings:
         try:
             self._store.episode(directory.name)
         except RecordNotFoundError:
-            self._views.cache_clear()
+            self._get_view.cache_clear()
             shutil.rmtree(directory, ignore_errors=True)
         else:
             (directory / DELETED_FILE).unlink(missing_ok=True)
@@ -219,7 +219,7 @@ class Recordings:
         if not study:
             logger.warning("skipping %s: its study or person is unknown", directory)
             return
-        annotations = _stored_annotations(directory)
+        annotations = _read_annotations(directory)
         episode = EpisodeRecord(
             id=directory.name,
             study=study,
@@ -242,17 +242,17 @@ class Recordings:
             people = {agent: person for agent, (_, person) in agents.items()}
             rows = annotations.rows(episode.person)
             if not any(row.tool == PLAY_TOOL for row in rows):  # Earlier releases did not write it.
-                stored = self._store.labels(episode.id)
-                rows = [*(row for row in stored if row.tool == PLAY_TOOL), *rows]
+                stored_rows = self._store.labels(episode.id)
+                rows = [*(row for row in stored_rows if row.tool == PLAY_TOOL), *rows]
             annotators = [people.get(row.annotator, row.annotator) for row in rows]
-            rows = [replace(row, annotator=it) for row, it in zip(rows, annotators)]
+            rows = [replace(row, annotator=name) for row, name in zip(rows, annotators)]
             self._store.replace_labels(episode.id, rows)
         except StoreError as error:
             logger.warning("could not restore all labels of %s: %s", episode.id, error)
         self.annotate(episode.id)
         yield self._store.episode(episode.id)
 
-    def _with_log_length(self, episode: EpisodeRecord) -> EpisodeRecord:
+    def _update_from_log(self, episode: EpisodeRecord) -> EpisodeRecord:
         """Returns the episode with the length and the return of its log."""
         try:
             log = recover_episode(self._data.episode(episode.id))
@@ -269,7 +269,7 @@ class Recordings:
         )
 
 
-def _stored_annotations(directory: Path) -> Annotations:
+def _read_annotations(directory: Path) -> Annotations:
     """Returns the annotations in the directory of a log, used if the database was lost."""
     try:
         return Annotations.read(directory)

@@ -107,7 +107,7 @@ def serve(
     listener: socket.socket,
     link: str,
     *,
-    opens: bool | None = None,
+    opens_browser: bool | None = None,
     quiet: bool = False,
     behind_proxy: bool = False,
     verbose: bool = False,
@@ -118,7 +118,7 @@ def serve(
       app: The application.
       listener: The listening socket, see `listen`.
       link: The URL of the page, which is printed after the start.
-      opens: Whether to open the page in a browser; by default if there is a screen.
+      opens_browser: Whether to open the page in a browser; by default if there is a screen.
       quiet: Whether to print only the URL.
       behind_proxy: See `server`.
       verbose: Whether to log events, not only warnings and errors.
@@ -130,11 +130,11 @@ def serve(
             time.sleep(0.02)
         if running_server.started:
             click.echo(link if quiet else f"{link}   (Ctrl-C stops it)")
-            if wants_browser() if opens is None else opens:
+            if wants_browser() if opens_browser is None else opens_browser:
                 webbrowser.open(link)
 
     threading.Thread(target=announce, daemon=True).start()
-    with _logging(logging.INFO if verbose else logging.WARNING):
+    with _configure_logging(logging.INFO if verbose else logging.WARNING):
         with contextlib.suppress(KeyboardInterrupt):
             running_server.run(sockets=[listener])
 
@@ -159,7 +159,7 @@ class RateLimitFilter(logging.Filter):
 
 
 @contextlib.contextmanager
-def _logging(level: int) -> Iterator[None]:
+def _configure_logging(level: int) -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(RateLimitFilter(_LOGS_PER_MINUTE))

@@ -108,7 +108,7 @@ class Application:
         try:
             self.check(scope)
             if scope["type"] == "http":
-                receive = _Body(receive).receive
+                receive = _LimitedBody(receive).receive
             await self._router(scope, receive, sender)
         except ClientDisconnect:
             pass
@@ -128,8 +128,8 @@ class Application:
         # Browsers send these headers with cross-site requests.
         origins = headers.getlist("origin")
         site = headers.get("sec-fetch-site", "same-origin")
-        is_ours = all(_same_host(origin, hosts[0]) for origin in origins)
-        if len(origins) > 1 or not is_ours or site not in ("same-origin", "none"):
+        is_same_host = all(_same_host(origin, hosts[0]) for origin in origins)
+        if len(origins) > 1 or not is_same_host or site not in ("same-origin", "none"):
             raise errors.ForbiddenError("Pages of other servers are refused.", code="origin")
 
 
@@ -141,7 +141,7 @@ def _same_host(origin: str, host: str) -> bool:
     return origin_host.removesuffix(port) == host.lower().removesuffix(port)
 
 
-class _Body:
+class _LimitedBody:
     """The body of a request, with a deadline and a size limit."""
 
     def __init__(self, receive: Receive) -> None:
@@ -173,7 +173,7 @@ class _Sender:
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
         self._send = send
-        self._has_begun = False
+        self._has_started = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
@@ -182,12 +182,12 @@ class _Sender:
                 headers.setdefault(name, value)
             if self._scope["path"].startswith("/api/"):
                 headers.setdefault("cache-control", "no-store")
-        self._has_begun = True
+        self._has_started = True
         await self._send(message)
 
     async def fail(self, error: errors.ServerError, receive: Receive) -> None:
         if self._scope["type"] == "http":
-            if not self._has_begun:
+            if not self._has_started:
                 await errors.answer(error)(self._scope, receive, self)
         else:
             # Before the socket is accepted, this becomes a response with status 403.

@@ -69,8 +69,8 @@ def routes(
 
     async def outline(request: Request) -> Response:
         view, seconds = await find_episode(request), _query_number(request, "wait", 0, _MAX_WAIT_S)
-        facts = await in_thread(view.outline, *([] if seconds is None else [seconds]))
-        return answer({**facts, **await extra_fields(request)})
+        description = await in_thread(view.outline, *([] if seconds is None else [seconds]))
+        return answer({**description, **await extra_fields(request)})
 
     async def step(request: Request) -> Response:
         view, index = await find_episode(request), _path_index(request, "step")
@@ -79,9 +79,9 @@ def routes(
     async def picture(request: Request) -> Response:
         view, index = await find_episode(request), _path_index(request, "step")
         side = _query_number(request, "side", 1, _MAX_SIDE)
-        data, kind = await in_thread(view.picture, index, request.path_params["path"], side)
-        keep = f"private, max-age={view.cache_seconds}, immutable"
-        return Response(data, media_type=kind, headers={"cache-control": keep})
+        data, media_type = await in_thread(view.picture, index, request.path_params["path"], side)
+        cache_control = f"private, max-age={view.cache_seconds}, immutable"
+        return Response(data, media_type=media_type, headers={"cache-control": cache_control})
 
     async def thumbnail(request: Request) -> Response:
         try:
@@ -100,7 +100,7 @@ def routes(
 
     async def video(request: Request) -> Response:
         view, paths = await find_episode(request), request.query_params.getlist("path")
-        rate = _rate(request)
+        rate = _parse_rate(request)
         file = tempfile.NamedTemporaryFile(suffix=".mp4")  # noqa: SIM115  Closed after sending.
         async with video_lock:
             await in_thread(view.video, paths, file.name, rate)
@@ -113,7 +113,7 @@ def routes(
 
     async def labels(request: Request) -> Response:
         episode_labels = await find_labels(request)
-        return answer(await in_thread(_call, episode_labels, _label_facts, episode_labels))
+        return answer(await in_thread(_call, episode_labels, _describe_labels, episode_labels))
 
     async def add_label(request: Request) -> Response:
         episode_labels, label = await _writable_labels(request), await body(request, LabelValue)
@@ -126,8 +126,8 @@ def routes(
 
     async def change_label(request: Request) -> Response:
         episode_labels = await _writable_labels(request)
-        do = episode_labels.retract if request.method == "DELETE" else episode_labels.restore
-        return answer(await in_thread(_call, episode_labels, do, request.path_params["label"]))
+        change = episode_labels.retract if request.method == "DELETE" else episode_labels.restore
+        return answer(await in_thread(_call, episode_labels, change, request.path_params["label"]))
 
     async def _writable_labels(request: Request) -> EpisodeLabels:
         episode_labels = await find_labels(request)
@@ -149,7 +149,7 @@ def routes(
     ]
 
 
-def _label_facts(labels: EpisodeLabels) -> dict[str, Any]:
+def _describe_labels(labels: EpisodeLabels) -> dict[str, Any]:
     return {
         "layers": labels.layers(),
         "labels": labels.labels(),
@@ -159,11 +159,11 @@ def _label_facts(labels: EpisodeLabels) -> dict[str, Any]:
     }
 
 
-def _call(labels: EpisodeLabels, do: Callable[..., T], *args: Any) -> T:
+def _call(labels: EpisodeLabels, method: Callable[..., T], *args: Any) -> T:
     """Calls a method of labels; converts its errors to error responses."""
     try:
         with labels.error_responses():
-            return do(*args)
+            return method(*args)
     except SourceError:
         raise
     except ValueError as error:
@@ -181,33 +181,33 @@ def dataset_routes(catalog: Catalog) -> list[Route]:
     async def listing(request: Request) -> Response:
         offset, limit = _query_number(request, "offset", 0), _query_number(request, "limit", 0)
         limit = 50 if limit is None else limit
-        where, sort = _filter_and_order(request)
+        where, sort = _get_filter_and_order(request)
         columns = request.query_params.getlist("columns")
-        arguments = (*_split(request), offset or 0, limit, where, sort, columns)
+        arguments = (*_get_split(request), offset or 0, limit, where, sort, columns)
         return answer(_without_folders(await in_thread(catalog.listing, *arguments), "episodes"))
 
     async def columns(request: Request) -> Response:
-        return answer(await in_thread(catalog.columns, *_split(request)))
+        return answer(await in_thread(catalog.columns, *_get_split(request)))
 
     async def find_episode(request: Request) -> ViewedEpisode:
-        return await in_thread(catalog.view, *_split(request), _path_index(request, "episode"))
+        return await in_thread(catalog.view, *_get_split(request), _path_index(request, "episode"))
 
     async def find_thumbnail(request: Request) -> tuple[bytes, str] | None:
         index = _path_index(request, "episode")
         frames = _query_number(request, "frames", 1, _MAX_FRAMES)
-        return await in_thread(catalog.thumbnail, *_split(request), index, frames or 1)
+        return await in_thread(catalog.thumbnail, *_get_split(request), index, frames or 1)
 
     async def find_labels(request: Request) -> EpisodeLabels:
         by = request.query_params.get("by", "").strip()
         if len(by) > _MAX_NAME_LENGTH:
             raise errors.BadRequestError(f"by: expected at most {_MAX_NAME_LENGTH} characters.")
         index = _path_index(request, "episode")
-        return await in_thread(catalog.labels, *_split(request), index, by)
+        return await in_thread(catalog.labels, *_get_split(request), index, by)
 
-    async def page_facts(request: Request) -> Mapping[str, Any]:
+    async def neighbours(request: Request) -> Mapping[str, Any]:
         index = _path_index(request, "episode")
-        filters = _filter_and_order(request)
-        return await in_thread(catalog.page_facts, *_split(request), index, *filters)
+        filters = _get_filter_and_order(request)
+        return await in_thread(catalog.find_neighbours, *_get_split(request), index, *filters)
 
     return [
         Route("/api/datasets", datasets),
@@ -218,7 +218,7 @@ def dataset_routes(catalog: Catalog) -> list[Route]:
             find_episode,
             find_thumbnail,
             find_labels,
-            page_facts,
+            neighbours,
         ),
     ]
 
@@ -259,16 +259,16 @@ def _user_message(error: Exception) -> str:
         return without_folders(str(error))
     field = None if error.field is None else repr(error.field)
     locations = {"episode": error.episode, "row": error.row, "field": field}
-    location = ", ".join(f"{name} {it}" for name, it in locations.items() if it is not None)
+    location = ", ".join(f"{key} {value}" for key, value in locations.items() if value is not None)
     return without_folders(": ".join(filter(None, [location, error.problem])))
 
 
-def _filter_and_order(request: Request) -> tuple[str, str]:
+def _get_filter_and_order(request: Request) -> tuple[str, str]:
     """Returns the filter condition and the sort order of a request."""
     return request.query_params.get("where", "").strip(), request.query_params.get("sort", "")
 
 
-def _split(request: Request) -> tuple[str, str]:
+def _get_split(request: Request) -> tuple[str, str]:
     """Returns the dataset and the split of a request."""
     return request.path_params["dataset"], request.path_params["split"]
 
@@ -291,7 +291,7 @@ def _query_number(request: Request, name: str, minimum: int, maximum: int = 10**
     return int(text)
 
 
-def _rate(request: Request) -> float | None:
+def _parse_rate(request: Request) -> float | None:
     """Returns the optional steps per second of a request."""
     text = request.query_params.get("rate")
     if text is None:

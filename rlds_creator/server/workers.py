@@ -61,7 +61,7 @@ class Interpreters:
     def __init__(self, other_pythons: Mapping[str, str] | None = None) -> None:
         self._paths = {"": sys.executable, **(other_pythons or {})}
         self.names = list(self._paths)
-        self._described: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._descriptions: dict[str, asyncio.Task[dict[str, Any]]] = {}
 
     def path(self, name: str) -> str:
         """Returns the path of an interpreter.
@@ -84,13 +84,13 @@ class Interpreters:
           ServiceUnavailableError: The worker does not list its environments.
         """
         path = self.path(name)
-        task = self._described.get(name)
+        task = self._descriptions.get(name)
         if task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = self._described[name] = asyncio.create_task(_describe(path, name))
+            task = self._descriptions[name] = asyncio.create_task(_list_families(path, name))
         return await asyncio.shield(task)
 
 
-async def _describe(path: str, name: str) -> dict[str, Any]:
+async def _list_families(path: str, name: str) -> dict[str, Any]:
     families: dict[str, Any] = {}
 
     def handle(message: link.Message) -> bool:
@@ -124,20 +124,20 @@ async def run_worker(
       message: The first message to the worker.
       handle: Handles a message of the worker; returns True to end the worker.
     """
-    over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    end_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def on_message(message: link.Message) -> None:
         if handle(message):
             on_end("")
 
     def on_end(reason: str) -> None:
-        if not over.done():
-            over.set_result(reason)
+        if not end_reason.done():
+            end_reason.set_result(reason)
 
     worker = create(on_message, on_end)
     try:
         await worker.start(python, message)
-        return await over
+        return await end_reason
     finally:
         await worker.stop()
 
@@ -151,13 +151,13 @@ class Worker:
       on_end: A callback for the end of the process, with the reason: "stopped" by the server,
         "ended" by itself, "crashed" or "hung".
       timeouts: The timeouts.
-      inherits: File descriptors that the process inherits.
+      pass_fds: File descriptors that the process pass_fds.
     """
 
     on_message: Callable[[link.Message], None]
     on_end: Callable[[str], None]
     timeouts: WorkerTimeouts = WorkerTimeouts()
-    inherits: Sequence[int] = ()
+    pass_fds: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         self._is_ready = False
@@ -177,25 +177,25 @@ class Worker:
         Raises:
           ServiceUnavailableError: The process cannot be started.
         """
-        ours, theirs = socket.socketpair()
+        server_end, worker_end = socket.socketpair()
         try:
             self._process = subprocess.Popen(
-                [python, "-m", "rlds_creator.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno(), *self.inherits],
+                [python, "-m", "rlds_creator.worker", str(worker_end.fileno())],
+                pass_fds=[worker_end.fileno(), *self.pass_fds],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env=_environment(),
+                env=_create_process_environment(),
             )
         except OSError as error:
-            ours.close()
+            server_end.close()
             logger.error("a worker cannot be started: %s", error)
             text = "The process of the environment could not be started."
             raise ServiceUnavailableError(text) from None
         finally:
-            theirs.close()
-        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+            worker_end.close()
+        self._reader, self._writer = await asyncio.open_connection(sock=server_end)
         self.send(message)
         self._last_message_time = asyncio.get_running_loop().time()
         self._task = asyncio.create_task(self._run())
@@ -226,10 +226,10 @@ class Worker:
         self.kill("hung")
         await asyncio.wait([self._task])
 
-    def kill(self, why: str = "") -> None:
+    def kill(self, reason: str = "") -> None:
         """Kills the worker process and its children; the shown steps are recorded."""
         if self._task is not None and not self._task.done():
-            self._end_reason = self._end_reason or why
+            self._end_reason = self._end_reason or reason
             _kill_group(self._process.pid)
 
     async def _run(self) -> None:
@@ -308,7 +308,7 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _environment() -> dict[str, str]:
+def _create_process_environment() -> dict[str, str]:
     # Players share the cores: libraries use one thread in each worker.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {**threads, **os.environ}

@@ -53,27 +53,27 @@ class Database:
 
     @classmethod
     def open(
-        cls, where: str | os.PathLike[str] = "sqlite://", *, clock: Callable[[], float] = time.time
+        cls, url: str | os.PathLike[str] = "sqlite://", *, clock: Callable[[], float] = time.time
     ) -> Self:
         """Opens a database; creates it if it does not exist, and migrates its tables.
 
         Args:
-          where: The path of an SQLite file, which must end in .sqlite, .sqlite3 or .db if it is
+          url: The path of an SQLite file, which must end in .sqlite, .sqlite3 or .db if it is
             new; or a URL: `sqlite:///<path>`, `sqlite://` for a temporary database in memory, or
             `postgresql://<user>:<password>@<host>/<name>`.
           clock: A function that returns the time in seconds since 1970.
 
         Raises:
-          StoreError: `where` is neither a URL nor an SQLite file, the database cannot be opened, or
+          StoreError: `url` is neither a URL nor an SQLite file, the database cannot be opened, or
             a newer release has changed its tables.
         """
-        engine = _engine(where)
+        engine = _create_engine(url)
         try:
             _make_private(engine.url)
             _migrate(engine)
         except sa.exc.DBAPIError as error:
             engine.dispose()
-            text = f"the database {_location(engine.url)} cannot be opened: {error.orig}"
+            text = f"the database {_format_location(engine.url)} cannot be opened: {error.orig}"
             raise StoreError(text) from error
         except BaseException:
             engine.dispose()
@@ -83,7 +83,7 @@ class Database:
     @property
     def location(self) -> str:
         """The path of the SQLite file, or the URL without its password."""
-        return _location(self._engine.url)
+        return _format_location(self._engine.url)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -95,7 +95,7 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _all(self, kind: type[Record], query: sa.Select[Any]) -> list[Record]:
+    def _select(self, kind: type[Record], query: sa.Select[Any]) -> list[Record]:
         """Returns the records of rows."""
         with self._reading() as connection:
             return [from_row(kind, row) for row in connection.execute(query)]
@@ -136,8 +136,8 @@ def delete(connection: sa.Connection, table: sa.Table, identifier: str) -> None:
     connection.execute(sa.delete(table).where(table.c.id == identifier))
 
 
-def _engine(where: str | os.PathLike[str]) -> sa.Engine:
-    text = os.fspath(where)
+def _create_engine(location: str | os.PathLike[str]) -> sa.Engine:
+    text = os.fspath(location)
     if "://" in text:
         try:
             url = sa.make_url(text)
@@ -174,12 +174,12 @@ def _engine(where: str | os.PathLike[str]) -> sa.Engine:
     return engine
 
 
-def _location(url: sa.URL) -> str:
+def _format_location(url: sa.URL) -> str:
     if url.get_backend_name() == "sqlite":
         return os.path.abspath(url.database) if url.database else "sqlite://"
     # The query of a URL may have a password, too.
-    shown = url.set(drivername=url.get_backend_name(), query={})
-    return shown.render_as_string(hide_password=True)
+    public_url = url.set(drivername=url.get_backend_name(), query={})
+    return public_url.render_as_string(hide_password=True)
 
 
 def _make_private(url: sa.URL) -> None:
@@ -221,7 +221,7 @@ def _begin_in_sqlite(connection: sa.Connection) -> None:
 
 
 @contextlib.contextmanager
-def _changing_tables(engine: sa.Engine) -> Iterator[sa.Connection]:
+def _begin_migration(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Runs a transaction that can replace tables; other processes wait with their migrations."""
     if engine.dialect.name == "sqlite":
         with engine.execution_options(writes=True).connect() as connection:
@@ -241,7 +241,7 @@ def _changing_tables(engine: sa.Engine) -> Iterator[sa.Connection]:
 def _migrate(engine: sa.Engine) -> None:
     scripts = ScriptDirectory(str(_MIGRATIONS), version_locations=[str(_MIGRATIONS)])
     newest = scripts.get_current_head()
-    with _changing_tables(engine) as connection:
+    with _begin_migration(engine) as connection:
         context = MigrationContext.configure(connection)
         current = context.get_current_revision()
         if current == newest:

@@ -65,12 +65,12 @@ class EpisodeDatabase(Database):
         with self._writing() as connection:
             change = sa.update(table).where(table.c.id == episode.id).values(changes)
             if not connection.execute(change).rowcount:
-                new = {**values, "notes": "", "version": 0}
+                row = {**values, "notes": "", "version": 0}
                 if episode.state is EpisodeState.PLAYING:
                     is_practice = is_practice_next(connection, episode.study, episode.person)
-                    new["is_practice"] = is_practice
+                    row["is_practice"] = is_practice
                 try:
-                    connection.execute(sa.insert(table).values(new))
+                    connection.execute(sa.insert(table).values(row))
                 except sa.exc.IntegrityError:
                     raise RecordNotFoundError("the study or the person was deleted") from None
             if episode.state in VERDICT_STATES:
@@ -93,11 +93,12 @@ class EpisodeDatabase(Database):
           StoreError: A field of the query has a value that its type does not allow.
         """
         query = query or EpisodeQuery()
-        where = _where(query)
+        conditions = _conditions(query)
         table = tables.episodes
-        page = sa.select(table).where(*where).order_by(*_order(query.sort))
+        page = sa.select(table).where(*conditions).order_by(*_order_by(query.sort))
         with self._reading() as connection:
-            total = connection.scalar(sa.select(sa.func.count()).select_from(table).where(*where))
+            count = sa.select(sa.func.count()).select_from(table).where(*conditions)
+            total = connection.scalar(count)
             rows = connection.execute(page.offset(query.offset).limit(query.limit)).all()
             return _with_labels(connection, rows), total or 0
 
@@ -107,9 +108,9 @@ class EpisodeDatabase(Database):
         Raises:
           StoreError: A field of the query has a value that its type does not allow.
         """
-        ids = sa.select(tables.episodes.c.id).where(*_where(query))
+        ids = sa.select(tables.episodes.c.id).where(*_conditions(query))
         with self._reading() as connection:
-            return list(connection.scalars(ids.order_by(*_order(query.sort))))
+            return list(connection.scalars(ids.order_by(*_order_by(query.sort))))
 
     def playing(self) -> list[EpisodeRecord]:
         """Returns the running episodes and those without a verdict, the oldest first.
@@ -135,8 +136,8 @@ class EpisodeDatabase(Database):
         sorted_ids = sorted(set(ids))
         deleted: list[str] = []
         with self._writing() as connection:
-            for first in range(0, len(sorted_ids), _MAX_STATEMENT_VALUES):
-                is_in_batch = table.c.id.in_(sorted_ids[first : first + _MAX_STATEMENT_VALUES])
+            for start in range(0, len(sorted_ids), _MAX_STATEMENT_VALUES):
+                is_in_batch = table.c.id.in_(sorted_ids[start : start + _MAX_STATEMENT_VALUES])
                 query = sa.select(table.c.id, table.c.state).where(is_in_batch).order_by(table.c.id)
                 rows = connection.execute(query.with_for_update()).all()
                 if any(row.state in LIVE_STATES for row in rows):
@@ -171,11 +172,11 @@ class EpisodeDatabase(Database):
             rows = _read_labels(connection, episode_id)
             now = self._time_after(rows)
             note = label_row(NOTE, notes, annotator=by, at=now + _MIN_INTERVAL_S)
-            for old in current_labels(rows):
-                if old.type == "text" and (old.target != note.target or not notes):
-                    _add(connection, episode_id, retraction_row(old, by, now))
+            for label in current_labels(rows):
+                if label.type == "text" and (label.target != note.target or not notes):
+                    _add_row(connection, episode_id, retraction_row(label, by, now))
             if notes:
-                _add(connection, episode_id, note)
+                _add_row(connection, episode_id, note)
         return new
 
     def labels(self, episode_id: str, *, history: bool = False) -> list[LabelRow]:
@@ -229,11 +230,11 @@ class EpisodeDatabase(Database):
             rows = _read_labels(connection, episode_id)
             steps = {"begin": begin, "end": end}
             new = label_row(layer, value, annotator=by, at=self._time_after(rows), **steps)
-            _check(new, episode)
-            same = [row for row in current_labels(rows) if row.target[1:] == new.target[1:]]
-            if new.type == "flag" and same:
-                return same[0]
-            _add(connection, episode_id, new)
+            _check_label(new, episode)
+            equal_rows = [row for row in current_labels(rows) if row.target[1:] == new.target[1:]]
+            if new.type == "flag" and equal_rows:
+                return equal_rows[0]
+            _add_row(connection, episode_id, new)
         return new
 
     def retract_label(self, label_id: str, by: str = "") -> str:
@@ -253,7 +254,7 @@ class EpisodeDatabase(Database):
             episode, row = _read_label(connection, label_id)
             rows = _read_labels(connection, episode)
             if row in current_labels(rows):
-                _add(connection, episode, retraction_row(row, by, self._time_after(rows)))
+                _add_row(connection, episode, retraction_row(row, by, self._time_after(rows)))
         return episode
 
     def restore_label(self, label_id: str) -> tuple[str, LabelRow]:
@@ -273,7 +274,7 @@ class EpisodeDatabase(Database):
                 return episode, current[0]
             changes = {"id": new_identifier(), "at": self._time_after(rows), "tool": TOOL}
             new = msgspec.structs.replace(row, **changes)
-            _add(connection, episode, new)
+            _add_row(connection, episode, new)
         return episode, new
 
     def replace_labels(self, episode_id: str, rows: Iterable[LabelRow]) -> None:
@@ -285,13 +286,13 @@ class EpisodeDatabase(Database):
         with self._writing() as connection:
             connection.execute(sa.delete(tables.labels).where(_label.episode == episode_id))
             for row in rows:
-                _add(connection, episode_id, row)
+                _add_row(connection, episode_id, row)
 
     def _time_after(self, rows: Iterable[LabelRow]) -> float:
         return max(self._clock(), max((row.at for row in rows), default=0.0) + _MIN_INTERVAL_S)
 
 
-def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
+def _conditions(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
     to_row(query)
     table = tables.episodes
     conditions = [
@@ -325,7 +326,7 @@ def _where(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
     return conditions
 
 
-def _order(sort: str) -> list[sa.UnaryExpression[Any]]:
+def _order_by(sort: str) -> list[sa.UnaryExpression[Any]]:
     table = tables.episodes
     name = sort.removeprefix("-")
     column: Any = table.c[name]
@@ -333,10 +334,10 @@ def _order(sort: str) -> list[sa.UnaryExpression[Any]]:
         is_player = tables.people.c.id == table.c.person
         column = sa.select(tables.people.c.name).where(is_player).scalar_subquery()
     is_descending = sort.startswith("-")
-    first = column.desc() if is_descending else column.asc()
+    order = column.desc() if is_descending else column.asc()
     if name in ("total_reward", "success"):
-        first = first.nulls_last()
-    return [first, table.c.id.desc() if is_descending else table.c.id.asc()]
+        order = order.nulls_last()
+    return [order, table.c.id.desc() if is_descending else table.c.id.asc()]
 
 
 def _read_episode(
@@ -364,7 +365,7 @@ def _from_row(row: Any) -> LabelRow:
     return from_row(LabelRow, row, **({"value": True} if is_flag else {}))
 
 
-def _check(label: LabelRow, episode: EpisodeRecord) -> None:
+def _check_label(label: LabelRow, episode: EpisodeRecord) -> None:
     """Raises an error if a label does not fit the steps of an episode."""
     if (label.begin is None) != (label.end is None):
         raise StoreError("a range of steps needs a first and a last step")
@@ -380,11 +381,11 @@ def _check(label: LabelRow, episode: EpisodeRecord) -> None:
             raise InUseError("the player has not kept or discarded this episode yet")
 
 
-def _add(connection: sa.Connection, episode_id: str, row: LabelRow) -> None:
+def _add_row(connection: sa.Connection, episode_id: str, row: LabelRow) -> None:
     """Adds a label row; the last verdict and success become those of the episode."""
     columns = ("begin", "end", "type", "layer", "annotator")
-    same = [_label[name].is_not_distinct_from(getattr(row, name)) for name in columns]
-    previous = sa.update(tables.labels).where(_label.episode == episode_id, *same)
+    is_same_label = [_label[name].is_not_distinct_from(getattr(row, name)) for name in columns]
+    previous = sa.update(tables.labels).where(_label.episode == episode_id, *is_same_label)
     connection.execute(previous.values(is_current=False))
     values = {**to_row(row), "episode": episode_id, "is_current": row.retracts is None}
     values["value"] = "true" if row.value is True else row.value
@@ -410,7 +411,7 @@ def _add_player_verdict(connection: sa.Connection, episode: EpisodeRecord) -> No
         stored_values = [row.value for row in rows if (row.layer, row.tool) == (layer, PLAY_TOOL)]
         if value is not None and stored_values[-1:] != [value]:
             new = label_row(layer, value, at=time, annotator=episode.person, tool=PLAY_TOOL)
-            _add(connection, episode.id, new)
+            _add_row(connection, episode.id, new)
             time += _MIN_INTERVAL_S
 
 

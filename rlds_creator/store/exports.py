@@ -56,7 +56,7 @@ class Exports(Database):
         query = sa.select(table).order_by(table.c.created.desc(), table.c.id)
         if person_id is not None:
             query = query.where(table.c.person == person_id)
-        return self._all(ExportRecord, query)
+        return self._select(ExportRecord, query)
 
     def update_export(self, export_id: str, **changes: Any) -> ExportRecord:
         """Updates the progress of a download.

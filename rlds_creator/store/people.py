@@ -41,7 +41,7 @@ class People(Database):
     def people(self) -> list[Person]:
         """Returns all people, in the order in which they joined."""
         table = tables.people
-        return self._all(Person, sa.select(table).order_by(table.c.created, table.c.id))
+        return self._select(Person, sa.select(table).order_by(table.c.created, table.c.id))
 
     def change_person(
         self, person_id: str, role: Role | None = None, is_disabled: bool | None = None
@@ -114,7 +114,7 @@ class People(Database):
         """Returns the invites that can still be used, the newest first."""
         table = tables.invites
         query = sa.select(table).where(table.c.expires > self._clock())
-        return self._all(Invite, query.order_by(table.c.created.desc(), table.c.id))
+        return self._select(Invite, query.order_by(table.c.created.desc(), table.c.id))
 
     def revoke_invite(self, invite_id: str) -> None:
         """Revokes an invite; people who have accepted it stay.
@@ -147,8 +147,8 @@ class People(Database):
                 raise RecordNotFoundError("this link was used or has expired. Ask for a new one.")
             is_invite = table.c.id == row.id
             if row.uses_left > 1:
-                fewer = {"uses_left": table.c.uses_left - 1}
-                connection.execute(sa.update(table).where(is_invite).values(fewer))
+                changes = {"uses_left": table.c.uses_left - 1}
+                connection.execute(sa.update(table).where(is_invite).values(changes))
             else:
                 connection.execute(sa.delete(table).where(is_invite))
             person = self._add_person(connection, name or row.name, Role(row.role), row.study)
@@ -179,8 +179,8 @@ class People(Database):
             return None
         if row.expires < now + _LOGIN_SECONDS - _DAY:  # At most once a day, not for each request.
             with self._writing() as connection:
-                longer = {"expires": now + _LOGIN_SECONDS}
-                connection.execute(sa.update(table).where(is_login).values(longer))
+                changes = {"expires": now + _LOGIN_SECONDS}
+                connection.execute(sa.update(table).where(is_login).values(changes))
         return from_row(Person, row)
 
     def end_login(self, token: str) -> None:

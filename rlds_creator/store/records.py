@@ -196,8 +196,8 @@ def check_names(*names: str) -> None:
         raise StoreError("the name is empty")
 
 
-def from_row(kind: type[Record], row: Any, **more: Any) -> Record:
+def from_row(kind: type[Record], row: Any, **attributes: Any) -> Record:
     """Returns the record of a row, without the columns that are no fields of the record."""
     columns = row._mapping
     names = [name for name in kind.__struct_fields__ if name in columns]
-    return msgspec.convert({**{name: columns[name] for name in names}, **more}, kind)
+    return msgspec.convert({**{name: columns[name] for name in names}, **attributes}, kind)

@@ -70,27 +70,28 @@ class Studies(Database):
         check_names(*(label.name for label in study.labels))
         table = tables.studies
         with self._writing() as connection:
-            stored: dict[str, Environment] = {}
+            old_envs: dict[str, Environment] = {}
             id, state, now = new_identifier(), study.state, self._clock()
             current = Study(id=id, name=study.name, state=state, creator=by, created=now)
             if study.id:
-                row = _row(connection, study.id, lock=True)
-                current, stored = from_row(Study, row), _environments(row)
+                row = _study_row(connection, study.id, lock=True)
+                current, old_envs = from_row(Study, row), _environments(row)
                 if current.version != study.version:
                     raise StaleError("somebody else has edited this study", current)
             environments = tuple(
-                env if env.id in stored else msgspec.structs.replace(env, id=new_identifier())
+                env if env.id in old_envs else msgspec.structs.replace(env, id=new_identifier())
                 for env in study.environments
             )
             ids = {env.id for env in environments}
             if len(ids) < len(environments):
                 raise StoreError("two environments of the study have the same identifier")
-            fixed = {name: getattr(current, name) for name in ("id", "state", "creator", "created")}
+            fields = "id", "state", "creator", "created"
+            constants = {name: getattr(current, name) for name in fields}
             new = msgspec.structs.replace(
-                study, **fixed, environments=environments, version=current.version + 1
+                study, **constants, environments=environments, version=current.version + 1
             )
             values = to_row(new)
-            removed = [env for id, env in stored.items() if id not in ids]
+            removed = [env for id, env in old_envs.items() if id not in ids]
             values["removed_environments"] = msgspec.to_builtins(removed)
             if study.id:
                 connection.execute(sa.update(table).where(table.c.id == new.id).values(values))
@@ -105,12 +106,12 @@ class Studies(Database):
           RecordNotFoundError: The study does not exist.
         """
         with self._reading() as connection:
-            return from_row(Study, _row(connection, study_id))
+            return from_row(Study, _study_row(connection, study_id))
 
     def studies(self) -> list[Study]:
         """Returns all studies, the newest first."""
         table = tables.studies
-        return self._all(Study, sa.select(table).order_by(table.c.created.desc(), table.c.id))
+        return self._select(Study, sa.select(table).order_by(table.c.created.desc(), table.c.id))
 
     def environments(self, study_id: str) -> dict[str, Environment]:
         """Returns the environments of a study by their identifiers, also removed ones.
@@ -119,7 +120,7 @@ class Studies(Database):
           RecordNotFoundError: The study does not exist.
         """
         with self._reading() as connection:
-            return _environments(_row(connection, study_id))
+            return _environments(_study_row(connection, study_id))
 
     def set_study_state(self, study_id: str, state: StudyState) -> Study:
         """Enables or disables a study. Its version does not change.
@@ -131,7 +132,7 @@ class Studies(Database):
         with self._writing() as connection:
             change = sa.update(table).where(table.c.id == study_id)
             connection.execute(change.values(state=StudyState(state).value))
-            return from_row(Study, _row(connection, study_id))
+            return from_row(Study, _study_row(connection, study_id))
 
     def delete_study(self, study_id: str) -> list[str]:
         """Deletes a study, its episodes and their tags.
@@ -145,7 +146,7 @@ class Studies(Database):
         """
         table = tables.episodes
         with self._writing() as connection:
-            _row(connection, study_id, lock=True)
+            _study_row(connection, study_id, lock=True)
             query = sa.select(table.c.id, table.c.state).where(table.c.study == study_id)
             rows = connection.execute(query.order_by(table.c.started, table.c.id)).all()
             if any(row.state in LIVE_STATES for row in rows):
@@ -172,7 +173,7 @@ class Studies(Database):
         """
         table = tables.episodes
         with self._reading() as connection:
-            study = from_row(Study, _row(connection, study_id))
+            study = from_row(Study, _study_row(connection, study_id))
             if not study.environments:
                 raise RecordNotFoundError("the study has no environments")
             full_ids = _full_environments(connection, study, person_id)
@@ -186,9 +187,9 @@ class Studies(Database):
                 return environment
             if study.assignment is Assignment.RANDOM:
                 return secrets.choice(choices)
-            is_mine = sa.and_(table.c.person == person_id, table.c.study == study_id)
+            is_own = sa.and_(table.c.person == person_id, table.c.study == study_id)
             in_practice = is_practice_next(connection, study_id, person_id)
-            is_counted = is_mine & (table.c.state != EpisodeState.REJECTED.value)
+            is_counted = is_own & (table.c.state != EpisodeState.REJECTED.value)
             is_counted &= table.c.is_practice == in_practice
             query = sa.select(table.c.environment, _num_episodes).where(is_counted)
             num_played = dict(map(tuple, connection.execute(query.group_by(table.c.environment))))
@@ -200,10 +201,10 @@ class Studies(Database):
     def wants_more(self, study_id: str, person_id: str, environment_id: str) -> bool:
         """True if quotas allow a person another episode after one of an environment."""
         with self._reading() as connection:
-            study = from_row(Study, _row(connection, study_id))
+            study = from_row(Study, _study_row(connection, study_id))
             full_ids = _full_environments(connection, study, person_id)
-        has_any = any(env.id not in full_ids for env in study.environments)
-        return has_any and (
+        has_open_environment = any(env.id not in full_ids for env in study.environments)
+        return has_open_environment and (
             study.assignment is not Assignment.CHOICE or environment_id not in full_ids
         )
 
@@ -215,7 +216,7 @@ class Studies(Database):
           StaleError: The text of the study has changed.
         """
         with self._writing() as connection:
-            study = from_row(Study, _row(connection, study_id, lock=True))
+            study = from_row(Study, _study_row(connection, study_id, lock=True))
             if text != study.consent:
                 raise StaleError("the text has changed. Load the page again.", study)
             consent = Consent(text=text, created=self._clock())
@@ -226,8 +227,8 @@ class Studies(Database):
     def consent(self, study_id: str, person_id: str, until: float) -> Consent | None:
         """Returns the last consent of a person to a study, up to a time."""
         table = tables.consents
-        is_theirs = sa.and_(table.c.study == study_id, table.c.person == person_id)
-        query = sa.select(table).where(is_theirs, table.c.created <= until)
+        is_consent = sa.and_(table.c.study == study_id, table.c.person == person_id)
+        query = sa.select(table).where(is_consent, table.c.created <= until)
         with self._reading() as connection:
             row = connection.execute(query.order_by(table.c.created.desc()).limit(1)).first()
             return None if row is None else from_row(Consent, row)
@@ -243,7 +244,7 @@ class Studies(Database):
         query = sa.select(table, people.c.name).join(people).where(is_of_study)
         query = query.order_by(table.c.created.desc(), table.c.id).offset(offset).limit(limit)
         with self._reading() as connection:
-            _row(connection, study_id)
+            _study_row(connection, study_id)
             count = sa.select(sa.func.count()).select_from(table).where(is_of_study)
             total = connection.execute(count).scalar_one()
             consents = tuple(from_row(PersonConsent, row) for row in connection.execute(query))
@@ -279,7 +280,7 @@ class Studies(Database):
         """
         table = tables.episodes
         with self._reading() as connection:
-            row = _row(connection, study_id)
+            row = _study_row(connection, study_id)
             steps = sa.func.sum(table.c.num_steps - 1)
             query = sa.select(
                 table.c.environment.label("id"),
@@ -290,23 +291,23 @@ class Studies(Database):
                 sa.func.avg(table.c.total_reward).filter(_is_completed).label("mean_reward"),
             ).where(table.c.study == study_id)
             rows = connection.execute(query.group_by(table.c.environment)).all()
-            played = {each.id: {**each._mapping, "steps": int(each.steps or 0)} for each in rows}
+            counts = {row.id: {**row._mapping, "steps": int(row.steps or 0)} for row in rows}
             names = {id: env.name for id, env in _environments(row).items()}
             current = [env["id"] for env in row.environments]
             environments = [
-                EnvironmentStatistics(**{**played.get(id, {"id": id}), "name": names.get(id, "")})
-                for id in [*current, *sorted(played.keys() - set(current))]
+                EnvironmentStatistics(**{**counts.get(id, {"id": id}), "name": names.get(id, "")})
+                for id in [*current, *sorted(counts.keys() - set(current))]
             ]
             key = table.c.person, tables.people.c.name
-            counts = _num_episodes.label("episodes"), _num_completed.label("completed")
-            by_person = sa.select(*key, *counts, sa.func.sum(table.c.seconds).label("seconds"))
-            by_person = by_person.join(tables.people).where(table.c.study == study_id)
-            by_person = by_person.group_by(*key).order_by(*reversed(key))
-            people = [from_row(PersonStatistics, each) for each in connection.execute(by_person)]
+            episodes = _num_episodes.label("episodes"), _num_completed.label("completed")
+            query = sa.select(*key, *episodes, sa.func.sum(table.c.seconds).label("seconds"))
+            query = query.join(tables.people).where(table.c.study == study_id)
+            query = query.group_by(*key).order_by(*reversed(key))
+            people = [from_row(PersonStatistics, row) for row in connection.execute(query)]
         return StudyStatistics(environments=tuple(environments), people=tuple(people))
 
 
-def _row(connection: sa.Connection, study_id: str, *, lock: bool = False) -> sa.Row[Any]:
+def _study_row(connection: sa.Connection, study_id: str, *, lock: bool = False) -> sa.Row[Any]:
     return row_of(connection, tables.studies, study_id, lock=lock)
 
 
@@ -332,7 +333,7 @@ def _full_environments(connection: sa.Connection, study: Study, person_id: str) 
     query = query.where(table.c.study == study.id, _is_completed).group_by(table.c.environment)
     rows = connection.execute(query).all()
     completed = {environment: total for environment, total, _ in rows}
-    counts = sum(own for _, _, own in rows), sum(completed.values())
+    counts = sum(num_own for _, _, num_own in rows), sum(completed.values())
     for quota, count in zip((study.quota, study.total_quota), counts):
         if quota is not None and count >= quota:
             return {env.id for env in study.environments}

@@ -81,8 +81,8 @@ _KINDS: Mapping[type[inspect.Type], Any] = {
 _SMALL_INTS = ("practice", "uses_left", "version")
 
 
-def _column(name: str, kind: Any, *more: Any, **options: Any) -> sa.Column[Any]:
-    return sa.Column(name, kind, *more, **{"nullable": False, **options})
+def _column(name: str, kind: Any, *items: Any, **options: Any) -> sa.Column[Any]:
+    return sa.Column(name, kind, *items, **{"nullable": False, **options})
 
 
 def _reference(table: str, cascades: bool = True) -> sa.Column[Any]:
@@ -101,9 +101,9 @@ def _columns(record: type[msgspec.Struct], leave_out: set[str]) -> Iterator[sa.C
             yield _column(field.name, kind, nullable=is_optional, primary_key=is_key)
 
 
-def _table(name: str, record: type[msgspec.Struct], *more: Any, leave_out: str = "") -> sa.Table:
-    own = {item.name for item in more if isinstance(item, sa.Column)}
-    return sa.Table(name, metadata, *_columns(record, {*own, leave_out}), *more)
+def _table(name: str, record: type[msgspec.Struct], *items: Any, leave_out: str = "") -> sa.Table:
+    names = {item.name for item in items if isinstance(item, sa.Column)}
+    return sa.Table(name, metadata, *_columns(record, {*names, leave_out}), *items)
 
 
 people = _table("people", Person)

@@ -63,7 +63,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.errors import EnvLoggerError
 from rlds_tools.reading import indices_at
 
-__all__ = ["Catalog", "neighbours"]
+__all__ = ["Catalog", "link_neighbours"]
 
 # The size of the cache of all datasets together.
 _CACHE_BYTES = 128 << 20
@@ -110,26 +110,26 @@ class Catalog:
         cache, self._may_label = Cache(_CACHE_BYTES), may_label
         arguments = _OpenArguments(options or {}, split, where)
         self._thumbnails, self._lock = Thumbnails(), threading.Lock()
-        scans = (_scan(os.fspath(path), format, arguments.options) for path in paths)
-        datasets = [*itertools.chain.from_iterable(scans)]
+        datasets_by_path = (_scan(os.fspath(path), format, options or {}) for path in paths)
+        datasets = [*itertools.chain.from_iterable(datasets_by_path)]
         if not datasets:
             raise FileNotFoundError("there are no datasets")
         self._datasets: dict[str, _Dataset] = {}
-        for path, its_format in dict.fromkeys(datasets):
-            name, has_default = _name(path), arguments == _OpenArguments()
-            kind = _Logs if its_format == "envlogger" and has_default else _Source
-            dataset = kind(_identifier(name, path), name, path, its_format, cache, arguments)
-            self._datasets[dataset.id] = dataset
+        for path, dataset_format in dict.fromkeys(datasets):
+            name, has_default = _dataset_name(path), arguments == _OpenArguments()
+            kind = _LogDataset if dataset_format == "envlogger" and has_default else _SourceDataset
+            id = _create_identifier(name, path)
+            self._datasets[id] = kind(id, name, path, dataset_format, cache, arguments)
         if len(self._datasets) == 1:  # Errors of a single dataset are raised at once.
             next(iter(self._datasets.values())).open()
 
     def datasets(self) -> dict[str, Any]:
         """Returns the datasets of the catalog: {"datasets": [..]}."""
-        return {"datasets": [self._current(id).describe() for id in self._datasets]}
+        return {"datasets": [self._get_current(id).describe() for id in self._datasets]}
 
     def listing(
         self,
-        dataset: str,
+        dataset_id: str,
         split: str,
         offset: int = 0,
         limit: int = 50,
@@ -145,7 +145,7 @@ class Catalog:
         computed, "episodes" is empty, and "making" has the progress, {"done", "total"}.
 
         Args:
-          dataset: The dataset.
+          dataset_id: The identifier of the dataset.
           split: The split.
           offset: The number of episodes before the first one.
           limit: The maximum number of episodes.
@@ -159,40 +159,40 @@ class Catalog:
           SourceError: The dataset is damaged.
           ValueError: The condition is invalid.
         """
-        current = self._dataset(dataset, split)
-        facts = {"id": current.open_id, "columns": [], "is_complete": True}
+        dataset = self._open_dataset(dataset_id, split)
+        page = {"id": dataset.open_id, "columns": [], "is_complete": True}
         try:
-            indices, total = current.indices(split, where, sort), current.count(split)
+            indices, total = dataset.indices(split, where, sort), dataset.count(split)
         except _TableInProgressError as task:
-            return {**facts, "episodes": [], "total": None, "making": task.progress}
+            return {**page, "episodes": [], "total": None, "making": task.progress}
         offset, limit = max(offset, 0), min(max(limit, 0), 1_000)
         total = len(indices) if where or sort else total
         end = offset + limit
-        page = indices[offset:end] if total is not None else range(offset, end)
-        return {**facts, **current.listing(split, page, columns), "total": total}
+        page_indices = indices[offset:end] if total is not None else range(offset, end)
+        return {**page, **dataset.listing(split, page_indices, columns), "total": total}
 
-    def columns(self, dataset: str, split: str) -> dict[str, Any]:
+    def columns(self, dataset_id: str, split: str) -> dict[str, Any]:
         """Returns the columns of the table of episodes, and the titles of layers by their names.
 
         {"columns": [{"name", "title", "kind", "examples"}], "layers": {..}}; conditions use the
         names, and the examples are from cached rows.
         """
-        current = self._dataset(dataset, split)
-        layers = current.labels(split).all_layers()
+        dataset = self._open_dataset(dataset_id, split)
+        layers = dataset.labels(split).all_layers()
         titles = {layer.name: layer.title or layer.name for layer in layers}
-        columns = [*list_columns(current.columns(split), current.rows(split))]
+        columns = [*list_columns(dataset.columns(split), dataset.rows(split))]
         return {"columns": columns, "layers": titles}
 
-    def page_facts(
-        self, dataset: str, split: str, index: int, where: str = "", sort: str = ""
+    def find_neighbours(
+        self, dataset_id: str, split: str, index: int, where: str = "", sort: str = ""
     ) -> dict[str, Any]:
         """Returns the neighbours of an episode in a list: {"previous", "next", "place"}.
 
         "previous" and "next" are URLs of pages, "place" is the index of the episode in the list.
         """
-        current = self._dataset(dataset, split)
+        dataset = self._open_dataset(dataset_id, split)
         try:
-            indices = current.indices(split, where, sort, at_least=index + 2)
+            indices = dataset.indices(split, where, sort, at_least=index + 2)
         except (ImportError, LookupError, ValueError, _TableInProgressError):  # The list shows it.
             return {"previous": None, "next": None, "place": None}
         if sort:
@@ -201,10 +201,10 @@ class Catalog:
         else:
             before, after = bisect.bisect_left(indices, index), bisect.bisect_right(indices, index)
         query = urlencode({k: v for k, v in (("where", where), ("sort", sort)) if v})
-        pages = neighbours(indices, before, after, lambda n: current.address(split, int(n)), query)
+        pages = link_neighbours(indices, before, after, lambda i: dataset.address(split, i), query)
         return {**pages, "place": before}
 
-    def view(self, dataset: str, split: str, index: int) -> ViewedEpisode:
+    def view(self, dataset_id: str, split: str, index: int) -> ViewedEpisode:
         """Returns an episode.
 
         Raises:
@@ -212,26 +212,26 @@ class Catalog:
           IndexError: The episode does not exist.
           SourceError: The episode is damaged.
         """
-        return self._dataset(dataset, split).view(split, index)
+        return self._open_dataset(dataset_id, split).view(split, index)
 
     def thumbnail(
-        self, dataset: str, split: str, index: int, frames: int = 1
+        self, dataset_id: str, split: str, index: int, frames: int = 1
     ) -> tuple[bytes, str] | None:
         """Returns a thumbnail, see `ViewedEpisode.thumbnail`; the errors are those of `view`."""
-        current, state = self._dataset(dataset, split), ""
+        dataset, state = self._open_dataset(dataset_id, split), ""
         with contextlib.suppress(OSError):  # The reader of the table reports errors.
-            state = current.state(split, index)
+            state = dataset.state(split, index)
 
-        def make() -> tuple[bytes, str] | None:
-            return current.view(split, index).thumbnail(frames)
+        def create() -> tuple[bytes, str] | None:
+            return dataset.view(split, index).thumbnail(frames)
 
-        return self._thumbnails.get(f"{state} {frames}", make) if state else make()
+        return self._thumbnails.get(f"{state} {frames}", create) if state else create()
 
-    def labels(self, dataset: str, split: str, index: int, by: str) -> DatasetLabels:
+    def labels(self, dataset_id: str, split: str, index: int, by: str) -> DatasetLabels:
         """Returns the labels of an episode for an annotator; the errors are those of `view`."""
-        current = self._dataset(dataset, split)
-        current.view(split, index)
-        return DatasetLabels(current.labels(split), index, by, may_label=self._may_label)
+        dataset = self._open_dataset(dataset_id, split)
+        dataset.view(split, index)
+        return DatasetLabels(dataset.labels(split), index, by, may_label=self._may_label)
 
     def page_of(self, episode: int) -> str:
         """Returns the URL of an episode of the first dataset, by its stored index.
@@ -240,7 +240,7 @@ class Catalog:
           IndexError: The episode does not exist.
           SourceError: The episode is damaged.
         """
-        first = self._current(next(iter(self._datasets)))
+        first = self._get_current(next(iter(self._datasets)))
         first.open()
         if not first.splits:
             raise IndexError("There are no episodes.")
@@ -248,20 +248,20 @@ class Catalog:
         first.view(first.splits[0], index)
         return first.address(first.splits[0], index)
 
-    def _dataset(self, dataset: str, split: str) -> _Dataset:
-        id, has_open_id, _ = dataset.partition("@")
+    def _open_dataset(self, dataset_id: str, split: str) -> _Dataset:
+        id, has_open_id, _ = dataset_id.partition("@")
         if id not in self._datasets:
-            raise KeyError(f"There is no dataset {dataset!r}.")
-        current = self._current(id)
-        if has_open_id and dataset != current.open_id:
+            raise KeyError(f"There is no dataset {dataset_id!r}.")
+        dataset = self._get_current(id)
+        if has_open_id and dataset_id != dataset.open_id:
             problem = "the dataset was changed or opened again after this page; reload the page"
-            raise SourceChangedError(problem, file=current.path)
-        current.open()
-        if split not in current.splits:
+            raise SourceChangedError(problem, file=dataset.path)
+        dataset.open()
+        if split not in dataset.splits:
             raise KeyError(f"There is no split {split!r}.")
-        return current
+        return dataset
 
-    def _current(self, id: str) -> _Dataset:
+    def _get_current(self, id: str) -> _Dataset:
         """Returns a dataset, reopened if its files have changed."""
         with self._lock:
             try:
@@ -271,7 +271,7 @@ class Catalog:
             return self._datasets[id]
 
 
-def neighbours(
+def link_neighbours(
     episodes: Sequence[Any], before: int, after: int, address: Callable[[Any], str], query: str
 ) -> dict[str, str | None]:
     """Returns the URLs of the pages before and after the page of an episode in a list.
@@ -283,9 +283,10 @@ def neighbours(
       address: Returns the URL of the page of an episode.
       query: The query of the list.
     """
-    around = {"previous": episodes[:before][-1:], "next": episodes[after : after + 1]}
-    end = f"?{query}" if query else ""
-    return {name: address(it[0]) + end if len(it) else None for name, it in around.items()}
+    suffix = f"?{query}" if query else ""
+    previous_url = address(episodes[before - 1]) + suffix if before else None
+    next_url = address(episodes[after]) + suffix if after < len(episodes) else None
+    return {"previous": previous_url, "next": next_url}
 
 
 def _scan(path: str, format: str | None, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -310,7 +311,7 @@ def _scan(path: str, format: str | None, options: Mapping[str, Any]) -> Iterator
     yield path, format or marked_format(path) or sources.format_of(path)
 
 
-def _name(path: str) -> str:
+def _dataset_name(path: str) -> str:
     """Returns the name of a dataset: its folder; for a version, also the folder above.
 
     >>> _name("logs/run7"), _name("data/walker2d/1.0.0"), _name("gs://bucket/logs")
@@ -323,7 +324,7 @@ def _name(path: str) -> str:
     return f"{os.path.basename(folder)}/{name}" if is_version else name
 
 
-def _identifier(name: str, path: str) -> str:
+def _create_identifier(name: str, path: str) -> str:
     """Returns the identifier of a dataset in URLs, which hides most of its path."""
     plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40]
     digest = hashlib.sha256(os.path.abspath(path).encode(errors="surrogateescape")).hexdigest()
@@ -379,20 +380,20 @@ class _Dataset:
         self._is_open = False
         self._lock = threading.RLock()
         self._table_tasks: dict[str, _TableTask] = {}
-        self._views = functools.lru_cache(_MAX_OPEN)(self._create_view)
-        self._labels = functools.cache(lambda split: Labels(self.episodes(split)))
-        self._columns = functools.lru_cache(1)(
+        self._get_view = functools.lru_cache(_MAX_OPEN)(self._create_view)
+        self._get_labels = functools.cache(lambda split: Labels(self.episodes(split)))
+        self._get_columns = functools.lru_cache(1)(
             lambda split, state: table_columns(self.labels(split), split)
         )
-        self._read_rows: dict[tuple[str, int], dict[str, Any]] = {}
+        self._cached_rows: dict[tuple[str, int], dict[str, Any]] = {}
         self._has_table = functools.cache(
             lambda split: has_table(self.labels(split).episodes.source, split)
         )
         self._tables_by_split: dict[str, tuple[Any, Any]] = {}
-        self._audit_files = functools.cache(
+        self._get_audit_files = functools.cache(
             lambda split: audit_files(self.labels(split).episodes.source, split)
         )
-        self._audit = functools.lru_cache(1)(
+        self._get_audit = functools.lru_cache(1)(
             lambda split, state: audit_of(self.labels(split).episodes.source, split)
         )
 
@@ -414,17 +415,17 @@ class _Dataset:
 
     def describe(self) -> dict[str, Any]:
         """Returns the description of the dataset, or the error if it cannot be opened."""
-        facts = {"id": self.id, "name": self.name, "format": self.format, "description": ""}
+        description = {"id": self.id, "name": self.name, "format": self.format, "description": ""}
         try:
             self.open()
         except (OSError, ValueError, LookupError, ImportError, RuntimeError) as error:
-            return {**facts, "splits": [], "error": str(error)}
+            return {**description, "splits": [], "error": str(error)}
         splits = [{"name": split, "episodes": self.count(split)} for split in self.splits]
-        return {**facts, "description": as_json(self.description), "splits": splits}
+        return {**description, "description": as_json(self.description), "splits": splits}
 
     def view(self, split: str, index: int) -> ViewedEpisode:
         with self._lock:
-            return self._views(split, index)
+            return self._get_view(split, index)
 
     def _create_view(self, split: str, index: int) -> ViewedEpisode:
         total = self.count(split)
@@ -433,8 +434,8 @@ class _Dataset:
         return ViewedEpisode(
             self.steps(split, index),
             title=f"{self.name}, {split} {self.stored_index(split, index)}",
-            about=self.metadata,
-            base=f"/api/datasets/{self.open_id}/{quote(split, safe='')}/{index}/view",
+            dataset_metadata=self.metadata,
+            base_url=f"/api/datasets/{self.open_id}/{quote(split, safe='')}/{index}/view",
             cache_seconds=300,  # The dataset may be written again.
         )
 
@@ -451,17 +452,15 @@ class _Dataset:
           KeyError: The column does not exist.
         """
         if sort:
-            key = (self.open_id, split, "sort", where, sort, self._sidecar_state(split))
+            key = self.open_id, split, "sort", where, sort, self._sidecar_state(split)
             indices: Sequence[int] = self.cache.get(key, lambda: self._sort(split, where, sort))
             return indices
         if not where:
             total = self.count(split)
             return range(at_least if total is None else total)
-        matching: Sequence[int] = self.cache.get(
-            (self.open_id, split, "where", where, self._sidecar_state(split)),
-            lambda: self._table(split).where(where),
-        )
-        return matching
+        where_key = self.open_id, split, "where", where, self._sidecar_state(split)
+        rows: Sequence[int] = self.cache.get(where_key, lambda: self._table(split).where(where))
+        return rows
 
     def _sort(self, split: str, where: str, sort: str) -> list[int]:
         name = sort.removeprefix("-")
@@ -482,11 +481,11 @@ class _Dataset:
 
     def columns(self, split: str) -> dict[str, Column]:
         """Returns the columns of the table of episodes, by their names in conditions."""
-        return self._columns(split, self._sidecar_state(split))
+        return self._get_columns(split, self._sidecar_state(split))
 
     def _sidecar_state(self, split: str) -> tuple[Any, ...]:
         """Returns a value that changes with each label and each audit of a split."""
-        audits = [file for file in self._audit_files(split) if file.is_file()]
+        audits = [file for file in self._get_audit_files(split) if file.is_file()]
         return self.labels(split).state(), state_of(audits)
 
     def rows(self, split: str) -> list[dict[str, Any]]:
@@ -494,7 +493,7 @@ class _Dataset:
         if (table := self._labelled_table(split)) is not None:
             rows: list[dict[str, Any]] = table.slice(0, _EXAMPLE_ROWS).to_pylist()
             return rows
-        return self._add_labels(split, [*self._read_rows.values()][:_EXAMPLE_ROWS])
+        return self._add_labels(split, [*self._cached_rows.values()][:_EXAMPLE_ROWS])
 
     def _labelled_table(self, split: str) -> Any:
         """Returns the table of episodes with their labels; None if it is not computed yet."""
@@ -508,7 +507,7 @@ class _Dataset:
                 self._tables_by_split[split] = state, self._table(split).arrow()
         return self._tables_by_split.get(split, (None, None))[1]
 
-    def _rows(
+    def _read_rows(
         self, split: str, indices: Sequence[int], deadline: float
     ) -> tuple[Sequence[dict[str, Any] | None], bool]:
         """Returns the rows of episodes, None for unread ones; and True if no row is missing."""
@@ -520,17 +519,17 @@ class _Dataset:
         for index in indices:
             if time.monotonic() > deadline:
                 break
-            if (split, index) not in self._read_rows:
-                self._read_rows[split, index] = table_row(source, split, index)
-        while len(self._read_rows) > _MAX_CACHED_ROWS:
-            del self._read_rows[next(iter(self._read_rows))]
-        present = [index for index in indices if (split, index) in self._read_rows]
-        rows = self._add_labels(split, [self._read_rows[split, index] for index in present])
-        by_index = dict(zip(present, rows))
-        return [by_index.get(index) for index in indices], len(present) == len(indices)
+            if (split, index) not in self._cached_rows:
+                self._cached_rows[split, index] = table_row(source, split, index)
+        while len(self._cached_rows) > _MAX_CACHED_ROWS:
+            del self._cached_rows[next(iter(self._cached_rows))]
+        read_indices = [index for index in indices if (split, index) in self._cached_rows]
+        rows = self._add_labels(split, [self._cached_rows[split, index] for index in read_indices])
+        rows_by_index = dict(zip(read_indices, rows))
+        return [rows_by_index.get(index) for index in indices], len(read_indices) == len(indices)
 
     def _add_labels(self, split: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        if (audit := self._audit(split, self._sidecar_state(split))) is not None:
+        if (audit := self._get_audit(split, self._sidecar_state(split))) is not None:
             column = audit[audit_rows.COLUMN]
             rows = [{**row, audit_rows.COLUMN: column[row["index"]].as_py()} for row in rows]
         summary = label_rows.summary(label_rows.folders_of(self.labels(split).episodes.source))
@@ -552,11 +551,12 @@ class _Dataset:
 
     def listing(self, split: str, indices: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
         """Returns a page of episodes with values read in time, see `Catalog.listing`."""
-        summaries = self._summaries(split, indices)
+        summaries = self._summarize(split, indices)
         try:
             columns = self.columns(split)
-            deadline, page = time.monotonic() + _READING_SECONDS, [e["index"] for e in summaries]
-            rows, is_complete = self._rows(split, page, deadline)
+            read_indices = [summary["index"] for summary in summaries]
+            deadline = time.monotonic() + _READING_SECONDS
+            rows, is_complete = self._read_rows(split, read_indices, deadline)
         except (ImportError, OSError, ValueError, RuntimeError):  # These episodes have no table.
             return {"episodes": summaries}
         names = [name for name in names if name in columns] or default_columns(columns)
@@ -572,7 +572,7 @@ class _Dataset:
                 episode["error"] = row["error"]
         return {"episodes": summaries, "columns": names, "is_complete": is_complete}
 
-    def _summaries(self, split: str, indices: Sequence[int]) -> list[dict[str, Any]]:
+    def _summarize(self, split: str, indices: Sequence[int]) -> list[dict[str, Any]]:
         deadline = time.monotonic() + _LISTING_SECONDS
         summaries = []
         for index in map(int, indices):
@@ -591,7 +591,7 @@ class _Dataset:
     def labels(self, split: str) -> Labels:
         """Returns the labels of the episodes of a split."""
         with self._lock:
-            return self._labels(split)
+            return self._get_labels(split)
 
     def address(self, split: str, index: int) -> str:
         """Returns the URL of the page of an episode."""
@@ -632,12 +632,12 @@ class _Dataset:
         raise NotImplementedError
 
 
-class _Logs(_Dataset):
+class _LogDataset(_Dataset):
     """EnvLogger logs, possibly of different environments."""
 
     def _open(self) -> None:
         paths = find_logs(self.path)
-        self._paths, counts, damage = [], [], None
+        self._paths, counts, first_error = [], [], None
         for path in paths:
             try:
                 with envlogger.Reader(path) as reader:
@@ -645,18 +645,18 @@ class _Logs(_Dataset):
                     self.metadata = reader.metadata() if len(paths) == 1 else {}
                 self._paths.append(path)
             except EnvLoggerError as error:
-                damage = damage or error
-        if damage is not None and not counts:
-            raise damage
-        self._ends = list(itertools.accumulate(counts))
+                first_error = first_error or error
+        if first_error is not None and not counts:
+            raise first_error
+        self._end_indices = list(itertools.accumulate(counts))
         self._files = Files(self.path, *self._paths[:_MAX_OPEN], may_grow=True)
         self.splits = ["train"]
         self.description = "Episodes recorded with EnvLogger."
-        if damage is not None:
+        if first_error is not None:
             self.description += f" {len(paths) - len(counts)} of {len(paths)} logs cannot be read."
 
     def count(self, split: str) -> int:
-        return self._ends[-1]
+        return self._end_indices[-1]
 
     @override
     def _check_files(self) -> None:
@@ -664,8 +664,8 @@ class _Logs(_Dataset):
 
     def _log_and_index(self, index: int) -> tuple[str, int]:
         self._check_files()
-        log = bisect.bisect_right(self._ends, index)
-        return self._paths[log], index - (self._ends[log - 1] if log else 0)
+        log = bisect.bisect_right(self._end_indices, index)
+        return self._paths[log], index - (self._end_indices[log - 1] if log else 0)
 
     @override
     def episodes(self, split: str) -> sources.Episodes:
@@ -692,13 +692,13 @@ class _Logs(_Dataset):
             return {"num_steps": len(reader.episodes[log_index])}
 
 
-class _Source(_Dataset):
+class _SourceDataset(_Dataset):
     """A dataset of any other format."""
 
     def _open(self) -> None:
         options, split, where = self.arguments
-        as_files = {"decode_images": False} if self.format == "tfds" else {}
-        source = sources.formats()[self.format].source(self.path, **{**as_files, **options})
+        image_options = {"decode_images": False} if self.format == "tfds" else {}
+        source = sources.formats()[self.format].source(self.path, **{**image_options, **options})
         is_subset = where is not None or not (split is None or split in source.splits)
         if is_subset:
             episodes = sources.Episodes(source, split or "all", format=self.format)
@@ -710,9 +710,9 @@ class _Source(_Dataset):
         self._episodes = {
             split: sources.Episodes(source, split, format=self.format) for split in self.splits
         }
-        self._with_pictures = frames_of(source) or source
+        self._picture_source = frames_of(source) or source
         self._tables = Tables.create(source)
-        self._checked_at, self._key = -math.inf, ""
+        self._checked_at, self._files_key = -math.inf, ""
 
     @override
     def _check_files(self) -> None:
@@ -735,15 +735,15 @@ class _Source(_Dataset):
         return self._episodes[split]
 
     def steps(self, split: str, index: int) -> EpisodeSteps:
-        episodes = sources.Episodes(self._with_pictures, split, format=self.format)
+        episodes = sources.Episodes(self._picture_source, split, format=self.format)
         row = None if self._tables is None else self._tables.find(split, index)
         return SourceSteps(episodes, index, self.cache, f"{self.open_id}/{split}", row)
 
     def state(self, split: str, index: int) -> str:
         with self._lock:
             if time.monotonic() > self._checked_at + _STATE_SECONDS:
-                self._checked_at, self._key = time.monotonic(), key_of(self._with_pictures)
-        return f"{os.path.realpath(self.path)} {split} {index} {self._key}"
+                self._checked_at, self._files_key = time.monotonic(), key_of(self._picture_source)
+        return f"{os.path.realpath(self.path)} {split} {index} {self._files_key}"
 
     def summary(self, split: str, index: int) -> dict[str, Any]:
         if self._tables is not None:

@@ -152,10 +152,10 @@ def sort_episodes(indices: Sequence[int], cells: Sequence[Any], *, reverse: bool
     >>> sort_episodes([4, 5, 6], [2.0, None, 7.0], reverse=True)
     [6, 4, 5]
     """
-    with_value = [row for row, value in enumerate(cells) if value is not None]
-    with_value.sort(key=lambda row: cells[row], reverse=reverse)
-    without_value = [row for row, value in enumerate(cells) if value is None]
-    return [int(indices[row]) for row in (*with_value, *without_value)]
+    valued_rows = [row for row, value in enumerate(cells) if value is not None]
+    valued_rows.sort(key=lambda row: cells[row], reverse=reverse)
+    empty_rows = [row for row, value in enumerate(cells) if value is None]
+    return [int(indices[row]) for row in (*valued_rows, *empty_rows)]
 
 
 def list_columns(columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]]) -> Iterator[Any]:

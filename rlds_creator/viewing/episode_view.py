@@ -56,15 +56,15 @@ class ViewedEpisode:
     Attributes:
       steps: The steps.
       title: The title of the page.
-      about: The metadata of the dataset, which may have the frame rate.
-      base: The URL of its data, if it differs from that of the outline: it changes with the data.
+      dataset_metadata: The metadata of the dataset, which may have the frame rate.
+      base_url: The URL of its data, if it is not the URL of the outline: it changes with the data.
       cache_seconds: The time for which browsers may cache its pictures.
     """
 
     steps: EpisodeSteps
     title: str = ""
-    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    base: str | None = None
+    dataset_metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    base_url: str | None = None
     cache_seconds: int = 31_536_000
 
     def __post_init__(self) -> None:
@@ -124,27 +124,27 @@ class ViewedEpisode:
         Args:
           seconds: The time limit for rewards.
         """
-        fields = [self._field_facts(path) for path in self._paths()]
-        rewards, is_complete = self._rewards(seconds)
+        fields = [self._describe_field(path) for path in self._sorted_paths()]
+        rewards, is_complete = self._read_rewards(seconds)
         return {
             "title": self.title,
-            "base": self.base,
+            "base": self.base_url,
             "num_steps": self.num_steps,
-            "fps": self._fps(),
+            "fps": self._find_fps(),
             "fields": fields,
             "rewards": rewards,
             "is_complete": is_complete,
-            "times": self._times(),
+            "times": self._read_times(),
             "metadata": {str(k): as_json(parsed(v)) for k, v in self.steps.metadata.items()},
             "shown": IMAGE if self._shows_image() else None,
-            **self._instruction(),
+            **self._find_instruction(),
         }
 
-    def _instruction(self) -> dict[str, str | None]:
+    def _find_instruction(self) -> dict[str, str | None]:
         texts = dict(leaves_at(self.steps.metadata, None))
         candidates: list[tuple[str | None, Any]]
         candidates = [(None, texts[path]) for path in texts if is_instruction(path)]
-        for field in self._paths():
+        for field in self._sorted_paths():
             if is_instruction(field) and self.num_steps and self._kind_of(field) == "text":
                 candidates.append((field, self.steps.step(0, [field]).get(field)))
         for path, value in candidates:
@@ -159,22 +159,23 @@ class ViewedEpisode:
     def _is_recording(self) -> bool:
         return {IMAGE, KEYS} <= set(self.steps.fields)
 
-    def _paths(self) -> list[str]:
+    def _sorted_paths(self) -> list[str]:
         """Returns the paths of all fields: observation, action and reward first, flags last."""
         return sorted(self.steps.fields, key=_field_order)
 
-    def _field_facts(self, path: str) -> dict[str, Any]:
+    def _describe_field(self, path: str) -> dict[str, Any]:
         field, kind = self.steps.fields[path], self._kind_of(path)
-        facts: dict[str, Any] = {"path": path, "kind": kind, "dtype": "", "shape": [], "names": []}
+        description: dict[str, Any] = {"path": path, "kind": kind, "dtype": ""}
+        description |= {"shape": [], "names": []}
         if isinstance(field, Field):
-            facts["dtype"] = "string" if field.is_text else str(field.column_dtype)
-            facts |= {"shape": list(field.shape), "names": list(field.names or ())}
-            facts |= {"unit": field.unit or "", "doc": field.doc}
+            description["dtype"] = "string" if field.is_text else str(field.column_dtype)
+            description |= {"shape": list(field.shape), "names": list(field.names or ())}
+            description |= {"unit": field.unit or "", "doc": field.doc}
         if kind == "picture" and (scale := self._scale_of(path)) is not None:
-            facts["scaled"] = [scale.low, scale.high]
-        return facts
+            description["scaled"] = [scale.low, scale.high]
+        return description
 
-    def _rewards(self, seconds: float) -> tuple[list[float | None], bool]:
+    def _read_rewards(self, seconds: float) -> tuple[list[float | None], bool]:
         if not self._has_number(rlds.REWARD):
             return [None] * self.num_steps, True
         rewards, is_complete = self.steps.scalars(rlds.REWARD, seconds)
@@ -182,24 +183,24 @@ class ViewedEpisode:
             rewards[-1:] = np.nan
         return [finite_or_none(reward) for reward in rewards.tolist()], is_complete
 
-    def _times(self) -> list[float] | None:
-        stamp, path, second = self.steps.fields.get(_TIMESTAMP), TIME, 1.0
-        if isinstance(stamp, Field) and stamp.unit == "ns" and not self._has_number(TIME):
-            path, second = _TIMESTAMP, 1e9
+    def _read_times(self) -> list[float] | None:
+        timestamp, path, units_per_second = self.steps.fields.get(_TIMESTAMP), TIME, 1.0
+        if isinstance(timestamp, Field) and timestamp.unit == "ns" and not self._has_number(TIME):
+            path, units_per_second = _TIMESTAMP, 1e9
         if not self._has_number(path):
             return None
-        times = self.steps.scalars(path, 0)[0] / second
+        times = self.steps.scalars(path, 0)[0] / units_per_second
         timed_steps = np.flatnonzero(np.isfinite(times))
         if not len(timed_steps) or timed_steps[0] != 0:
             return None
         times = np.interp(np.arange(len(times)), timed_steps, times[timed_steps] - times[0])
         return [round(seconds, 4) for seconds in times.tolist()]
 
-    def _fps(self) -> float | None:
+    def _find_fps(self) -> float | None:
         if self._has_number(FPS):  # 0 if the steps were not in real time.
             rates = map(float, self.steps.samples(FPS, _SCALE_SAMPLES))
             return max((rate for rate in rates if 0 < rate < math.inf), default=None)
-        return rate_in(self.steps.metadata) or rate_in(self.about)
+        return rate_in(self.steps.metadata) or rate_in(self.dataset_metadata)
 
     def _has_number(self, path: str) -> bool:
         """True if the field at a path is numeric."""
@@ -213,18 +214,18 @@ class ViewedEpisode:
         Raises:
           IndexError: The step does not exist.
         """
-        self._check(step)
+        self._check_step(step)
         values = self.steps.step(step, self.steps.fields)
-        values = {path: values[path] for path in self._paths() if path in values}
+        values = {path: values[path] for path in self._sorted_paths() if path in values}
         if self._is_recording():
             # Inputs are recorded with the next step, but shown with their action.
             values |= dict.fromkeys(_INPUTS)
             if step + 1 < self.num_steps:
                 values |= self.steps.step(step + 1, _INPUTS)
-        facts = {path: self._value_facts(path, value) for path, value in values.items()}
-        return {"step": step, "values": facts}
+        descriptions = {path: self._describe_value(path, value) for path, value in values.items()}
+        return {"step": step, "values": descriptions}
 
-    def _value_facts(self, path: str, value: Any) -> Any:
+    def _describe_value(self, path: str, value: Any) -> Any:
         if path in self.steps.fields and self._kind_of(path) == "picture":
             if isinstance(value, bytes):
                 return {"bytes": len(value), "type": pictures.media_type_of(value) or ""}
@@ -251,7 +252,7 @@ class ViewedEpisode:
         return pictures.picture_file(value, self._layouts[path], self._scale_of(path), side)
 
     def _picture(self, step: int, path: str) -> Any:
-        self._check(step)
+        self._check_step(step)
         if self._kind_of(path) != "picture":
             raise KeyError(f"The field {path!r} has no pictures.")
         value = self.steps.step(step, [path]).get(path)
@@ -268,7 +269,7 @@ class ViewedEpisode:
         Raises:
           ValueError: The picture is damaged.
         """
-        cameras = [path for path in self._paths() if self._kind_of(path) == "picture"]
+        cameras = [path for path in self._sorted_paths() if self._kind_of(path) == "picture"]
         if not self.num_steps or not cameras:
             return None
         # Color pictures are preferred to depth maps.
@@ -276,11 +277,11 @@ class ViewedEpisode:
         if frames == 1:
             return self.picture(self.num_steps // 2, path, _THUMBNAIL_SIDE)
         steps = evenly(self.num_steps, frames)
-        images = [self._image(step, path, _THUMBNAIL_SIDE) for step in steps]
+        images = [self._load_image(step, path, _THUMBNAIL_SIDE) for step in steps]
         width, height = images[0].size
         size = min(max(1, round(_STRIP_HEIGHT * width / height)), 2 * _STRIP_HEIGHT), _STRIP_HEIGHT
-        film = np.concatenate([_resize(image, size) for image in images], axis=1)
-        return pictures.picture_file(film, "yxc")
+        strip = np.concatenate([_resize(image, size) for image in images], axis=1)
+        return pictures.picture_file(strip, "yxc")
 
     def video(self, paths: Sequence[str], target: str, rate: float | None = None) -> None:
         """Writes the pictures of all steps as a video.
@@ -301,19 +302,19 @@ class ViewedEpisode:
             problem = f"{self.num_steps} steps are too many for a video: at most {_MAX_FRAMES}"
             raise ValueError(f"{problem}; see `rlds.video` for longer ones")
         sizes: list[tuple[int, int]] = []
-        rate = rate or self._fps() or self._mean_rate() or _DEFAULT_RATE
+        rate = rate or self._find_fps() or self._mean_rate() or _DEFAULT_RATE
         with BrowserVideoWriter(target, rate) as writer:
             for step in range(self.num_steps):
-                images = [self._image(step, path) for path in paths]
+                images = [self._load_image(step, path) for path in paths]
                 sizes = sizes or _sizes_side_by_side([image.size for image in images])
                 resized = [_resize(image, size) for image, size in zip(images, sizes)]
                 writer.add(np.concatenate(resized, axis=1))
 
     def _mean_rate(self) -> float | None:
-        times = self._times()
+        times = self._read_times()
         return (len(times) - 1) / times[-1] if times and times[-1] > 0 else None
 
-    def _image(self, step: int, path: str, side: int = _FRAME_SIDE) -> Any:
+    def _load_image(self, step: int, path: str, side: int = _FRAME_SIDE) -> Any:
         value = self._picture(step, path)
         scale = self._scale_of(path)
         return pictures.picture_image(value, self._layouts[path], scale, side).convert("RGB")
@@ -355,15 +356,15 @@ class ViewedEpisode:
         curves = [[finite_or_none(value) for value in curve] for curve in matrix.T.tolist()]
         return {"names": names, "series": curves, "steps": steps}
 
-    def _check(self, step: int) -> None:
+    def _check_step(self, step: int) -> None:
         if not 0 <= step < self.num_steps:
             raise IndexError(f"There are {self.num_steps} steps, from 0 on, and no step {step}.")
 
 
 def _field_order(path: str) -> int:
-    first = [rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT]
+    roots = [rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT]
     root = path.partition("/")[0]
-    return first.index(root) if root in first else len(first) + (root in rlds.STEP_FLAGS)
+    return roots.index(root) if root in roots else len(roots) + (root in rlds.STEP_FLAGS)
 
 
 def _sizes_side_by_side(sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -372,9 +373,9 @@ def _sizes_side_by_side(sizes: Sequence[tuple[int, int]]) -> list[tuple[int, int
     >>> _sizes_side_by_side([(320, 240), (100, 120)]), _sizes_side_by_side([(84, 84)])
     ([(320, 240), (200, 240)], [(252, 252)])
     """
-    height = max(height for _, height in sizes)
+    height = max(h for _, h in sizes)
     height *= -(-_MIN_HEIGHT // height)
-    return [(max(1, round(width * height / own)), height) for width, own in sizes]
+    return [(max(1, round(w * height / h)), height) for w, h in sizes]
 
 
 def _resize(image: Any, size: tuple[int, int]) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from rlds.labels import Label, Labels, Layer
 from rlds_creator.model import LabelRow, Name, Text, prepare
 
-__all__ = ["DatasetLabels", "EpisodeLabels", "LabelValue", "ShownLabel", "ShownLayer", "for_page"]
+__all__ = ["DatasetLabels", "EpisodeLabels", "LabelValue", "ShownLabel", "ShownLayer"]
 
 _Value = bool | float | Text
 _Type = Literal["flag", "choice", "text", "number"]
@@ -70,26 +70,21 @@ class ShownLabel(LabelValue, frozen=True, kw_only=True):
     may_remove: bool
     decides: bool | None = None
 
+    @classmethod
+    def from_row(cls, row: Label | LabelRow, **attributes: Any) -> ShownLabel:
+        """Converts a row of labels; `attributes` are those that the row does not have."""
+        return cls(
+            id=row.id,
+            layer=row.layer,
+            type=row.type,  # type: ignore[arg-type]  # Its type was checked before.
+            value=row.value,  # type: ignore[arg-type]  # The row is not a retraction.
+            first=row.begin,
+            last=None if row.end is None else row.end - 1,
+            **attributes,
+        )
+
 
 prepare(ShownLayer, LabelValue, ShownLabel)
-
-
-def for_page(row: Label | LabelRow, **more: Any) -> ShownLabel:
-    """Converts a row of labels for pages.
-
-    Args:
-      row: The row.
-      **more: Additional attributes of the `ShownLabel`.
-    """
-    return ShownLabel(
-        id=row.id,
-        layer=row.layer,
-        type=row.type,  # type: ignore[arg-type]  # Its type was checked before.
-        value=row.value,  # type: ignore[arg-type]  # The row is not a retraction.
-        first=row.begin,
-        last=None if row.end is None else row.end - 1,
-        **more,
-    )
 
 
 class EpisodeLabels(abc.ABC):
@@ -140,14 +135,14 @@ class DatasetLabels(EpisodeLabels):
     Args:
       labels: The labels of all episodes.
       episode: The index of the episode.
-      by: The name of the annotator.
+      user: The name of the annotator.
       may_label: Whether labeling is enabled.
     """
 
     adds = "layer"
 
-    def __init__(self, labels: Labels, episode: int, by: str, *, may_label: bool = True) -> None:
-        self._labels, self._episode, self._by = labels, episode, by
+    def __init__(self, labels: Labels, episode: int, user: str, *, may_label: bool = True) -> None:
+        self._labels, self._episode, self._user = labels, episode, user
         self.may_label = may_label and labels.can_be_written()
         if may_label and not self.may_label:
             self.why_not = "The folders of the data and of the cache are read-only."
@@ -159,15 +154,15 @@ class DatasetLabels(EpisodeLabels):
 
     @override
     def labels(self) -> list[ShownLabel]:
-        return [self._for_page(row) for row in self._labels.of_episode(self._episode)]
+        return [self._show_label(row) for row in self._labels.of_episode(self._episode)]
 
-    def _for_page(self, row: Label) -> ShownLabel:
+    def _show_label(self, row: Label) -> ShownLabel:
         try:
             created = datetime.datetime.fromisoformat(row.at).timestamp()
         except ValueError:  # Other programs may write other formats.
             created = 0.0
-        is_mine = row.annotator == self._by
-        return for_page(
+        is_mine = row.annotator == self._user
+        return ShownLabel.from_row(
             row, author=row.annotator, created=created, is_mine=is_mine, may_remove=is_mine
         )
 
@@ -175,23 +170,23 @@ class DatasetLabels(EpisodeLabels):
     def add(self, label: LabelValue) -> ShownLabel:
         values = self._episode, label.value, label.first, label.end
         tool = "rlds view"
-        row = self._labels.add(label.layer, *values, by=self._by, type=label.type, tool=tool)
-        return self._for_page(row)
+        row = self._labels.add(label.layer, *values, by=self._user, type=label.type, tool=tool)
+        return self._show_label(row)
 
     @override
     def retract(self, label: str) -> None:
-        row = self._find_own(label, self._labels.of_episode(self._episode))
+        row = self._find_own_label(label, self._labels.of_episode(self._episode))
         steps = row.begin, row.end
-        self._labels.retract(row.layer, self._episode, *steps, by=self._by, tool="rlds view")
+        self._labels.retract(row.layer, self._episode, *steps, by=self._user, tool="rlds view")
 
     @override
     def restore(self, label: str) -> ShownLabel:
-        row = self._find_own(label, self._labels.history(self._episode))
-        return self.add(self._for_page(row))
+        row = self._find_own_label(label, self._labels.history(self._episode))
+        return self.add(self._show_label(row))
 
-    def _find_own(self, label: str, rows: list[Label]) -> Label:
+    def _find_own_label(self, label: str, rows: list[Label]) -> Label:
         for row in rows:
-            if (row.id, row.annotator) == (label, self._by) and not row.retracts:
+            if (row.id, row.annotator) == (label, self._user) and not row.retracts:
                 return row
         raise LookupError("You have no such label.")
 

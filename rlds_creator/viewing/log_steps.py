@@ -54,8 +54,9 @@ class LogSteps(EpisodeSteps):
         self._records = reader.episodes[index]
         self.num_steps = len(self._records)
         metadata = reader.episode_metadata()[index]
-        wrapped = {} if metadata is None else {"metadata": metadata}
-        self.metadata = metadata if isinstance(metadata, Mapping) else wrapped
+        if not isinstance(metadata, Mapping):
+            metadata = {} if metadata is None else {"metadata": metadata}
+        self.metadata = metadata
         self._leaf_keys: _LeafKeys = {}
         self.fields = self._find_fields()
         self._lock = threading.Lock()
@@ -64,7 +65,7 @@ class LogSteps(EpisodeSteps):
         self._curves = {p: np.full((len(self._points), n), np.nan) for p, n in sizes.items() if n}
         scalars = [path for path in (rlds.REWARD, TIME) if sizes.get(path) == 1]
         self._scalars = {path: np.full(self.num_steps, np.nan) for path in scalars}
-        self._scan, self._num_scanned = self._scan_steps(), 0
+        self._scan_iterator, self._num_scanned = self._scan_steps(), 0
 
     def _find_fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {}
@@ -79,30 +80,30 @@ class LogSteps(EpisodeSteps):
     def _example_records(self) -> list[StepData]:
         """Returns the first two records and the last one; if they are damaged, another record."""
         examples: list[StepData] = []
-        damage: EnvLoggerError | None = None
+        first_error: EnvLoggerError | None = None
         preferred = dict.fromkeys((0, 1, self.num_steps - 1))
         for step in [*preferred, *evenly(self.num_steps, _MAX_SEARCHED_RECORDS)]:
             if step >= self.num_steps or (examples and step not in preferred):
                 continue
             try:
-                examples.append(self._record(step))
+                examples.append(self._read_record(step))
             except EnvLoggerError as error:
-                damage = damage or error
-        if damage is not None and not examples:
-            raise damage
+                first_error = first_error or error
+        if first_error is not None and not examples:
+            raise first_error
         return examples
 
-    def _record(self, step: int) -> StepData:
+    def _read_record(self, step: int) -> StepData:
         record: StepData = self._cache.get((*self._key, step), lambda: self._records[step])
         return record
 
     @override
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
         paths = list(paths)
-        values = {path: self._flag(path, step) for path in paths if path in rlds.STEP_FLAGS}
-        for ahead, leaf_keys in self._group_by_record(paths):
-            if step + ahead < self.num_steps:
-                leaves = dict(_record_leaves(self._record(step + ahead)))
+        values = {path: self._read_flag(path, step) for path in paths if path in rlds.STEP_FLAGS}
+        for offset, leaf_keys in self._group_by_record(paths):
+            if step + offset < self.num_steps:
+                leaves = dict(_record_leaves(self._read_record(step + offset)))
                 values |= {path: leaves[keys] for path, keys in leaf_keys.items() if keys in leaves}
         return values
 
@@ -115,11 +116,11 @@ class LogSteps(EpisodeSteps):
                 groups.setdefault(keys[0] in TRANSITION_FIELDS, {})[path] = keys
         return [*groups.items()]
 
-    def _flag(self, path: str, step: int) -> bool:
+    def _read_flag(self, path: str, step: int) -> bool:
         is_last = step + 1 == self.num_steps
         if path != rlds.IS_TERMINAL:
             return is_last if path == rlds.IS_LAST else step == 0
-        timestep = self._record(step).timestep
+        timestep = self._read_record(step).timestep
         return is_last and timestep.last() and _is_zero(timestep.discount)
 
     @override
@@ -132,7 +133,7 @@ class LogSteps(EpisodeSteps):
     @override
     def curves(self, path: str, steps: Sequence[int]) -> np.ndarray:
         if path in rlds.STEP_FLAGS:
-            return np.array([[self._flag(path, step)] for step in steps], np.float64)
+            return np.array([[self._read_flag(path, step)] for step in steps], np.float64)
         with self._lock:
             self._read_until(math.inf, len(self._points))
             return self._curves[path][np.searchsorted(self._points, steps)]
@@ -140,7 +141,7 @@ class LogSteps(EpisodeSteps):
     def _read_until(self, deadline: float, count: int) -> None:
         """Continues the scan until a total number of steps is read, or the deadline."""
         while self._num_scanned < count:
-            next(self._scan, None)
+            next(self._scan_iterator, None)
             self._num_scanned += 1
             if time.monotonic() > deadline:
                 return
@@ -165,10 +166,11 @@ class LogSteps(EpisodeSteps):
         self, step: int, groups: list[tuple[int, _LeafKeys]]
     ) -> Iterator[tuple[str, Any]]:
         """Yields the values of fields in a step, without those of damaged records."""
-        for ahead, leaf_keys in groups:
-            if step + ahead < self.num_steps:
+        for offset, leaf_keys in groups:
+            if step + offset < self.num_steps:
                 with contextlib.suppress(EnvLoggerError):
-                    [values] = self._reader.pick(self._index, [step + ahead], [*leaf_keys.values()])
+                    fields = [*leaf_keys.values()]
+                    [values] = self._reader.pick(self._index, [step + offset], fields)
                     yield from zip(leaf_keys, values)
 
 

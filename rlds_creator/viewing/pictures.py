@@ -22,7 +22,7 @@ _CHANNELS = (1, 3, 4)
 _MAX_FRAMES = 32
 # The maximum number of pixels of a losslessly encoded picture.
 _MAX_LOSSLESS_PIXELS = 256 * 256
-_QUALITY = 88
+_JPEG_QUALITY = 88
 _MAX_PIXELS = 1 << 26
 
 
@@ -57,14 +57,14 @@ _AXES = {2: ["yx"], 3: ["yxc", "cyx", "nyx", "yxn"], 4: ["nyxc", "ncyx"]}
 
 def _fits(shape: Sequence[int | None], axes: str, dtype: np.dtype) -> bool:
     sizes = dict(zip(axes, shape))
-    least = _MIN_SIDE if "c" in axes and dtype.kind in "buf" else _MIN_GREY_SIDE
+    min_side = _MIN_SIDE if "c" in axes and dtype.kind in "buf" else _MIN_GREY_SIDE
     if dtype.kind == "b":
-        least = _MIN_SIDE
+        min_side = _MIN_SIDE
     if "c" in axes and sizes["c"] not in _CHANNELS:
         return False
     if "n" in axes and not 1 < (sizes["n"] or 0) <= _MAX_FRAMES:
         return False
-    return all(side is None or side >= least for side in (sizes["y"], sizes["x"]))
+    return all(side is None or side >= min_side for side in (sizes["y"], sizes["x"]))
 
 
 class Scale(NamedTuple):
@@ -94,12 +94,12 @@ def scale_of(samples: Sequence[np.ndarray]) -> Scale | None:
     samples = [sample for sample in samples if sample.size]
     if not samples or samples[0].dtype in (np.uint8, np.bool_):
         return None
-    finite = [sample[np.isfinite(sample)] for sample in samples]
-    finite = [values for values in finite if values.size]
-    if not finite:
+    finite_samples = [sample[np.isfinite(sample)] for sample in samples]
+    finite_samples = [sample for sample in finite_samples if sample.size]
+    if not finite_samples:
         return Scale(0.0, 1.0)
-    low = float(min(values.min() for values in finite))
-    high = float(max(values.max() for values in finite))
+    low = float(min(sample.min() for sample in finite_samples))
+    high = float(max(sample.max() for sample in finite_samples))
     if samples[0].dtype.kind == "f" and low >= 0 and high <= 1:
         return Scale(0.0, 1.0)
     if samples[0].dtype.kind == "f" and low >= 0 and 128 <= high <= 255:
@@ -107,7 +107,7 @@ def scale_of(samples: Sequence[np.ndarray]) -> Scale | None:
     return Scale(low, high if high > low else low + 1)
 
 
-def _frames(array: np.ndarray, layout: str) -> list[np.ndarray]:
+def _split_frames(array: np.ndarray, layout: str) -> list[np.ndarray]:
     """Returns the frames of a value, of shape `[height, width, channels]`."""
     axes = layout[: array.ndim]
     if "c" not in axes:
@@ -125,7 +125,7 @@ def _is_opacity(channel: np.ndarray) -> bool:
     return bool(channel.size) and bool((channel == channel.flat[0]).all())
 
 
-def _as_bytes(array: np.ndarray, scale: Scale | None) -> np.ndarray:
+def _to_brightness(array: np.ndarray, scale: Scale | None) -> np.ndarray:
     """Scales values to brightness from 0 to 255."""
     if array.dtype == np.uint8:
         return array
@@ -154,7 +154,7 @@ def media_type_of(data: Any) -> str | None:
         return None
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
-    return next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), None)
+    return next((_MAGIC[magic] for magic in _MAGIC if data.startswith(magic)), None)
 
 
 def picture_file(
@@ -165,14 +165,14 @@ def picture_file(
     A file is returned unchanged, unless its size is limited. Small pictures are lossless. The
     arguments and errors are those of `picture_image`.
     """
-    kind = media_type_of(value)
-    if kind is not None and side is None:
-        return value, kind
+    media_type = media_type_of(value)
+    if media_type is not None and side is None:
+        return value, media_type
     picture, file = picture_image(value, layout, scale, side), io.BytesIO()
     if picture.width * picture.height <= _MAX_LOSSLESS_PIXELS or picture.mode == "RGBA":
         picture.save(file, "PNG", compress_level=1)
         return file.getvalue(), "image/png"
-    picture.save(file, "JPEG", quality=_QUALITY)
+    picture.save(file, "JPEG", quality=_JPEG_QUALITY)
     return file.getvalue(), "image/jpeg"
 
 
@@ -199,7 +199,7 @@ def picture_image(
         raise ValueError(f"a picture of shape {array.shape} is too large to be shown")
     from PIL import Image
 
-    frames = [_as_bytes(frame, scale) for frame in _frames(array, layout)]
+    frames = [_to_brightness(frame, scale) for frame in _split_frames(array, layout)]
     strip = frames[0] if len(frames) == 1 else np.concatenate(frames, axis=1)
     strip = np.ascontiguousarray(strip[..., 0] if strip.shape[-1] == 1 else strip)
     return _shrink(Image.fromarray(strip), side)
@@ -224,7 +224,7 @@ def _open_image(data: bytes, side: int | None) -> Any:
         raise ValueError(f"the picture cannot be decoded: {error}") from error
     if image.mode in ("I;16", "I", "F"):
         pixels = np.asarray(image)
-        return Image.fromarray(_as_bytes(pixels, scale_of([pixels])))
+        return Image.fromarray(_to_brightness(pixels, scale_of([pixels])))
     if image.mode not in ("L", "RGB", "RGBA"):
         image = image.convert("RGBA" if "transparency" in image.info else "RGB")
     return image

@@ -46,16 +46,17 @@ class Tables:
 
     def __init__(self, source: AnySource) -> None:
         self._source, self._lock = source, threading.Lock()
-        self._open = functools.lru_cache(_MAX_OPEN)(_table)
+        self._open_cached = functools.lru_cache(_MAX_OPEN)(_open_table)
 
     @classmethod
     def create(cls, source: AnySource) -> Tables | None:
         """Returns the tables of a source; None if its files are not local TFRecord files."""
-        stored = [base.can.examples for base in reading.roots(source)]
-        has_tables = all(
-            x and is_local(x.directory) and x.folder.file_format == "tfrecord" for x in stored
-        )
-        return cls(source) if has_tables else None
+        for dataset in (root.can.examples for root in reading.roots(source)):
+            if dataset is None or dataset.folder.file_format != "tfrecord":
+                return None
+            if not is_local(dataset.directory):
+                return None
+        return cls(source)
 
     def find(self, split: str, index: int) -> tuple[feeds.Table, int]:
         """Returns the table of an episode, and the row of the episode in the table.
@@ -63,19 +64,19 @@ class Tables:
         Raises:
           SourceError: The file is damaged, or has changed.
         """
-        source, first, name = self._source, index, f"{split}[{index}:{index + 1}]"
-        stored = stored_location(source, split, index)
-        if stored and (shards := stored.source.can.shards):  # The complete file costs the same.
-            source, split, index = stored
-            begins = [*itertools.accumulate(shards(split), initial=0)]
-            shard = bisect.bisect_right(begins, index) - 1
-            first, name = begins[shard], f"{split}[{shard}shard]"
+        source, start, split_slice = self._source, index, f"{split}[{index}:{index + 1}]"
+        location = stored_location(source, split, index)
+        if location and (shards := location.source.can.shards):  # The complete file costs the same.
+            source, split, index = location
+            shard_starts = [*itertools.accumulate(shards(split), initial=0)]
+            shard = bisect.bisect_right(shard_starts, index) - 1
+            start, split_slice = shard_starts[shard], f"{split}[{shard}shard]"
         with self._lock:
-            return self._open(source, name), index - first
+            return self._open_cached(source, split_slice), index - start
 
 
-def _table(source: AnySource, name: str) -> feeds.Table:
-    return feeds.open(Episodes(source, name), decode_images=False, progress=False)
+def _open_table(source: AnySource, split_slice: str) -> feeds.Table:
+    return feeds.open(Episodes(source, split_slice), decode_images=False, progress=False)
 
 
 class SourceSteps(EpisodeSteps):
@@ -98,85 +99,84 @@ class SourceSteps(EpisodeSteps):
         self._episodes, self._index, self._cache = episodes, index, cache
         self._key = "source", name, index
         self.fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-        self._direct: set[str] = set()
-        if table_row is None or not self._read_facts(*table_row):
+        self._indexed_fields: set[str] = set()
+        if table_row is None or not self._read_from_table(*table_row):
             episode = episodes.peek(index)
             self.metadata = {"episode_id": episode.key, **episode.metadata}
             self.has_last_action = not episode.final_observation_known
             if table_row is None:
                 # The length is unknown before reading if the episode has no flags.
                 self.num_steps = len(episode) or len(episodes.episode(index))
-        small = (path for path, field in self.fields.items() if _size_of(field) < _SMALL_BYTES)
-        self._small = [path for path in small if path not in self._direct]
+        paths = (path for path, field in self.fields.items() if _size_of(field) < _SMALL_BYTES)
+        self._small_fields = [path for path in paths if path not in self._indexed_fields]
 
-    def _read_facts(self, table: feeds.Table, row: int) -> bool:
-        """Reads facts of an episode from its table; returns False if it is small enough to peek."""
+    def _read_from_table(self, table: feeds.Table, row: int) -> bool:
+        """Reads an outline from its table; returns False if it is small enough to peek."""
         self._table, self._row = table, row
         storage, outlines = table.storage, table.outlines
-        self._direct = {p for p in self.fields if p in table.fields and storage.is_random(p)}
+        self._indexed_fields = {path for path in table.fields if storage.is_random(path)}
         self.num_steps = int(outlines.num_steps[row])
         if sum(map(storage.bytes_of_step, storage.fields)) * self.num_steps <= _MAX_CHECKED_BYTES:
             return False
         paths = self._episodes.source.fields.episode
-        columns = {path: storage.metadata_column(path) for path in paths}
-        self.metadata = {path: c[row] for path, c in columns.items() if c is not None}
+        columns = ((path, storage.metadata_column(path)) for path in paths)
+        self.metadata = {path: column[row] for path, column in columns if column is not None}
         self.has_last_action = not outlines.final_observation_known[row]
         return True
 
     @override
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
         paths = [path for path in paths if path in self.fields]
-        marks = {path: known_field(path) for path in paths if self._has_mark(path)}
-        is_known = self._values(step, {*marks.values()})
-        present = [path for path in paths if path not in marks or is_known[marks[path]]]
-        return dict.fromkeys(paths) | self._values(step, present)
+        masks = {path: known_field(path) for path in paths if self._has_mask(path)}
+        is_known = self._read_values(step, {*masks.values()})
+        present_paths = [path for path in paths if path not in masks or is_known[masks[path]]]
+        return dict.fromkeys(paths) | self._read_values(step, present_paths)
 
-    def _has_mark(self, path: str) -> bool:
+    def _has_mask(self, path: str) -> bool:
         """True if a mask field marks the steps that have a value."""
         return is_known_mask(self.fields.get(known_field(path)))
 
-    def _values(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
-        direct = [path for path in paths if path in self._direct]
-        values = {path: rows[0] for path, rows in self._take([step], direct).items()}
-        return values | {path: self._value(path, step) for path in paths if path not in values}
+    def _read_values(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
+        indexed_paths = [path for path in paths if path in self._indexed_fields]
+        values = {path: rows[0] for path, rows in self._take_steps([step], indexed_paths).items()}
+        return values | {path: self._read_value(path, step) for path in paths if path not in values}
 
-    def _take(self, steps: Sequence[int], paths: Sequence[str]) -> dict[str, np.ndarray]:
+    def _take_steps(self, steps: Sequence[int], paths: Sequence[str]) -> dict[str, np.ndarray]:
         if not paths:
             return {}
         episodes = np.full(len(steps), self._row, np.int64)
         return self._table.take(episodes, np.asarray(steps, np.int64), paths)
 
-    def _value(self, path: str, step: int) -> Any:
-        if path in self._small:
-            return self._columns()[path][step]
+    def _read_value(self, path: str, step: int) -> Any:
+        if path in self._small_fields:
+            return self._read_small_columns()[path][step]
         length = max(1, min(64, _BLOCK_BYTES // max(_size_of(self.fields[path]), 1)))
-        begin = step // length * length
-        key = (*self._key, path, begin)
-        block = self._cache.get(key, lambda: self._block(path, begin, begin + length))
-        return _take_rows(block[path], step - begin)
+        start = step // length * length
+        key = (*self._key, path, start)
+        block = self._cache.get(key, lambda: self._read_block(path, start, start + length))
+        return _take_rows(block[path], step - start)
 
-    def _columns(self) -> Mapping[str, Any]:
-        """Returns the columns of small fields."""
-        columns: Mapping[str, Any] = self._cache.get(self._key, lambda: self._read(self._small))
-        return columns
+    def _read_small_columns(self) -> Any:
+        """Returns a dict of the columns of small fields."""
+        return self._cache.get(self._key, lambda: self._read_columns(self._small_fields))
 
-    def _block(self, path: str, begin: int, end: int) -> dict[str, Any]:
+    def _read_block(self, path: str, start: int, end: int) -> dict[str, Any]:
         """Returns a block of rows of a column of large values."""
         source = self._episodes.source
         if isinstance(source, Source) and source.can.reads_rows:
-            marks = [known_field(path)] if self._has_mark(path) else []
-            return self._read([path, *marks], begin, end)
+            masks = [known_field(path)] if self._has_mask(path) else []
+            return self._read_columns([path, *masks], start, end)
         # The source reads the complete column in any case; it is cached if it fits.
-        column = self._cache.get((*self._key, path), lambda: self._read([path]))[path]
-        return {path: _copy(_take_rows(column, slice(begin, end)))}
+        column = self._cache.get((*self._key, path), lambda: self._read_columns([path]))[path]
+        return {path: _copy(_take_rows(column, slice(start, end)))}
 
-    def _read(self, paths: Sequence[str], begin: int = 0, end: int | None = None) -> dict[str, Any]:
-        """Returns copies of columns, by path."""
+    def _read_columns(self, paths: Sequence[str], start: int = 0, end: int | None = None) -> Any:
+        """Returns a dict of copies of columns, by path."""
         if isinstance(self.fields[paths[0]], Field):
-            columns = self._episodes.columns(self._index, paths, begin, end, decode_images=False)
+            columns = self._episodes.columns(self._index, paths, start, end, decode_images=False)
             return {path: _copy(lookup(columns, path)) for path in paths}
         steps = self._episodes.episode(self._index).steps  # Fields without a type.
-        return {path: _take_rows(lookup(steps, path), slice(begin, end)) for path in paths}
+        return {path: _take_rows(lookup(steps, path), slice(start, end)) for path in paths}
 
     @override
     def scalars(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:
@@ -184,8 +184,9 @@ class SourceSteps(EpisodeSteps):
 
     @override
     def curves(self, path: str, steps: Sequence[int]) -> np.ndarray:
-        columns = self._take(steps, [path] if path in self._direct else [])
-        column = columns[path] if columns else self._columns()[path][np.asarray(steps, np.int64)]
+        columns = self._take_steps(steps, [path] if path in self._indexed_fields else [])
+        rows = np.asarray(steps, np.int64)
+        column = columns[path] if columns else self._read_small_columns()[path][rows]
         return np.asarray(column, np.float64).reshape(len(steps), -1)
 
 

@@ -29,7 +29,7 @@ class Thumbnails:
     """
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
-        self._max_bytes, self._new = max_bytes, 0
+        self._max_bytes, self._num_new = max_bytes, 0
         self._folder = cache_folder("thumbnails", f"version {_VERSION}")
 
     def get(
@@ -57,11 +57,11 @@ class Thumbnails:
     def _store(self, file: Path, data: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, data, durable=False)
-        self._new += 1
-        if self._new % _CHECK_PERIOD != 1:
+        self._num_new += 1
+        if self._num_new % _CHECK_PERIOD != 1:
             return
         files = sorted(
-            ((stat := each.stat()).st_mtime, stat.st_size, each) for each in file.parent.iterdir()
+            ((stat := path.stat()).st_mtime, stat.st_size, path) for path in file.parent.iterdir()
         )
         total = sum(size for _, size, _ in files)
         for _, size, path in files:

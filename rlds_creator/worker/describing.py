@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import typing
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from rlds.sources.options import Option
@@ -23,42 +24,37 @@ def describe() -> dict[str, Any]:
 
     If a family cannot be loaded, `identifiers` is None and `error` has the reason.
     """
-    return {name: _describe(name) for name in families()}
+    return {name: _describe_family(name) for name in families()}
 
 
-def _describe(name: str) -> dict[str, Any]:
-    facts: dict[str, Any] = {"title": name, "requires": "", "identifiers": None, "error": ""}
+def _describe_family(name: str) -> dict[str, Any]:
+    description: dict[str, Any] = {"title": name, "requires": "", "identifiers": None, "error": ""}
     try:
         loaded = family(name)
-        facts.update(title=loaded.title or name, requires=loaded.requires)
-        helps = _helps(inspect.getdoc(loaded.make) or "")
-        options = [_option(it, helps.get(name, "")) for name, it in options_of(loaded).items()]
+        description.update(title=loaded.title or name, requires=loaded.requires)
+        docs = _parse_argument_docs(inspect.getdoc(loaded.make) or "")
+        options = [_describe_option(option, docs) for option in options_of(loaded).values()]
         json.dumps(options, allow_nan=False)
-        facts["options"] = options
-        facts["identifiers"] = list(loaded.identifiers())
+        description["options"] = options
+        description["identifiers"] = list(loaded.identifiers())
     except Exception as e:  # An error of one family must not affect another one.
-        facts["error"] = f"{type(e).__name__}: {e}"
-    return {"options": [], **facts}
+        description["error"] = f"{type(e).__name__}: {e}"
+    return {"options": [], **description}
 
 
-def _helps(docstring: str) -> dict[str, str]:
+def _parse_argument_docs(docstring: str) -> dict[str, str]:
     """Returns the description of each argument in a docstring."""
     _, _, arguments = docstring.partition("\nArgs:\n")
     return {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(arguments)}
 
 
-def _option(option: Option, help: str) -> dict[str, Any]:
+def _describe_option(option: Option, docs: Mapping[str, str]) -> dict[str, Any]:
     arguments, choices = typing.get_args(option.kind), None
     if typing.get_origin(option.kind) is Literal:
         kind, choices = "choice", list(arguments)
     else:  # A type, or a union such as `int | None`.
         types = (option.kind, *arguments)
-        kind = next((_KINDS[each] for each in types if each in _KINDS), "text")
+        kind = next((_KINDS[kind] for kind in types if kind in _KINDS), "text")
     default = None if option.default is inspect.Parameter.empty else option.default
-    return {
-        "name": option.name,
-        "kind": kind,
-        "default": default,
-        "choices": choices,
-        "help": help,
-    }
+    details = {"default": default, "choices": choices, "help": docs.get(option.name, "")}
+    return {"name": option.name, "kind": kind, **details}

@@ -46,15 +46,15 @@ class InputQueue:
 
     def __init__(self) -> None:
         self._events: deque[list[Any]] = deque(maxlen=_MAX_EVENTS)
-        self._down: dict[str, float] = {}
-        self._touched: dict[str, float] = {}
+        self._held: dict[str, float] = {}
+        self._recent_inputs: dict[str, float] = {}
         self._pressed: list[str] = []
         self._text: list[str] = []
 
     @property
     def is_held(self) -> bool:
         """True if an input other than a position is held."""
-        return any(not _POSITION.fullmatch(name) for name in self._down)
+        return any(not _POSITION.fullmatch(name) for name in self._held)
 
     def add(self, event: Mapping[str, Any]) -> bool:
         """Adds an event, see `rlds_creator.server.messages.Event`; returns True if it is a press.
@@ -62,25 +62,25 @@ class InputQueue:
         Raises:
           RefusedError: There are too many held inputs or events.
         """
-        t, name, value, key = event["t"], event["name"], event["value"], event["key"]
-        self._events.append([t, name, value, key])
+        time, name, value, key = event["t"], event["name"], event["value"], event["key"]
+        self._events.append([time, name, value, key])
         if name == ALL_INPUTS:
             self.release()
             return False
-        previous = self._down.get(name, 0.0)
+        previous_value = self._held.get(name, 0.0)
         if _AXIS.fullmatch(name):
             value = max(-1.0, min(value, 1.0))
-            if abs(value) < (_RELEASE_ZONE if previous else _DEAD_ZONE):
+            if abs(value) < (_RELEASE_ZONE if previous_value else _DEAD_ZONE):
                 value = 0.0
         if not value and not _POSITION.fullmatch(name):
-            self._down.pop(name, None)
+            self._held.pop(name, None)
             return False
-        if name not in self._touched and len(self._touched) >= _MAX_HELD:
+        if name not in self._recent_inputs and len(self._recent_inputs) >= _MAX_HELD:
             raise RefusedError(f"more than {_MAX_HELD} inputs are held at once")
         if len(self._pressed) >= _MAX_EVENTS:
             raise RefusedError(f"more than {_MAX_EVENTS} events in one step")
-        self._down[name] = self._touched[name] = value
-        if _POSITION.fullmatch(name) or previous * value > 0:
+        self._held[name] = self._recent_inputs[name] = value
+        if _POSITION.fullmatch(name) or previous_value * value > 0:
             return False
         self._pressed.append(name)
         if len(key) == 1 and key.isprintable():
@@ -89,11 +89,11 @@ class InputQueue:
 
     def release(self) -> None:
         """Releases all inputs."""
-        self._down.clear()
+        self._held.clear()
 
     def take(self) -> Inputs:
         """Returns the inputs that were held at any time since the last step."""
-        return self._take(self._touched)
+        return self._take(self._recent_inputs)
 
     def take_now(self) -> Inputs:
         """Returns the inputs that are held now or were pressed since the last step.
@@ -101,12 +101,12 @@ class InputQueue:
         An environment with a step for each press uses this: an input that was held before and is
         released by now does not count.
         """
-        pressed = {name: self._touched[name] for name in self._pressed}
-        return self._take({**pressed, **self._down})
+        pressed = {name: self._recent_inputs[name] for name in self._pressed}
+        return self._take({**pressed, **self._held})
 
     def _take(self, held: dict[str, float]) -> Inputs:
         inputs = Inputs(held=held, pressed=tuple(self._pressed), text="".join(self._text))
-        self._touched = dict(self._down)
+        self._recent_inputs = dict(self._held)
         self._pressed.clear()
         self._text.clear()
         return inputs

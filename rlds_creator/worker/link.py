@@ -65,16 +65,16 @@ def encode(message: Mapping[str, Any] | bytes) -> bytes:
     b'\r\x00\x00\x00J{"op":"ping"}'
     """
     if isinstance(message, bytes):
-        return _header(message, _PICTURE) + message
+        return _encode_header(message, _PICTURE) + message
     try:
         text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as e:
         raise LinkError(f"a message cannot be sent: {e}") from e
     payload = text.encode(errors="replace")
-    return _header(payload, _JSON) + payload
+    return _encode_header(payload, _JSON) + payload
 
 
-def _header(payload: bytes, kind: bytes) -> bytes:
+def _encode_header(payload: bytes, kind: bytes) -> bytes:
     if len(payload) > MAX_PAYLOAD_SIZE:
         raise LinkError(f"a message has {len(payload)} bytes, more than {MAX_PAYLOAD_SIZE}")
     return _HEADER.pack(len(payload), kind)
@@ -127,8 +127,8 @@ class Link:
     def __init__(self, connection: socket.socket) -> None:
         connection.set_inheritable(False)
         self._connection = connection
-        self._owner = os.getpid()
-        self._received: queue.Queue[dict[str, Any] | None] = queue.Queue(_MAX_QUEUED)
+        self._owner_pid = os.getpid()
+        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(_MAX_QUEUED)
         self._is_lost = False
         self._is_closed = threading.Event()
         os.register_at_fork(after_in_child=self._close_fork)
@@ -141,10 +141,10 @@ class Link:
           EOFError: The connection to the server is lost.
         """
         self._check_owner()
-        if self._is_lost and self._received.empty():
+        if self._is_lost and self._messages.empty():
             raise EOFError
         try:
-            message = self._received.get(timeout=timeout)
+            message = self._messages.get(timeout=timeout)
         except queue.Empty:
             return None
         if message is None:
@@ -175,7 +175,7 @@ class Link:
         self._connection.close()
 
     def _check_owner(self) -> None:
-        if os.getpid() != self._owner:
+        if os.getpid() != self._owner_pid:
             os._exit(1)
 
     def _close_fork(self) -> None:
@@ -188,13 +188,13 @@ class Link:
                 kind, size = decode_header(self._read(HEADER_SIZE))
                 message = decode_payload(kind, self._read(size))
                 if isinstance(message, dict):
-                    self._received.put(message, timeout=_STUCK_SECONDS)
+                    self._messages.put(message, timeout=_STUCK_SECONDS)
         except queue.Full:
             os._exit(1)
         except (EOFError, OSError, LinkError):
             pass
         try:
-            self._received.put(None, timeout=_GRACE_SECONDS)
+            self._messages.put(None, timeout=_GRACE_SECONDS)
         except queue.Full:
             os._exit(1)
         if not self._is_closed.wait(_GRACE_SECONDS):

@@ -81,21 +81,21 @@ def encode_picture(picture: np.ndarray, quality: str) -> tuple[bytes, str]:
       picture: See `as_rgb`.
       quality: One of `QUALITIES`.
     """
-    file = _jpeg(picture, quality), "jpeg"
+    file = _encode_jpeg(picture, quality), "jpeg"
     if max(picture.shape) > _SMALL_SIDE:
         return file
-    lossless = _webp(picture), "webp"
-    return min(lossless, file, key=lambda each: len(each[0]))
+    lossless = _encode_webp(picture), "webp"
+    return min(lossless, file, key=lambda picture_file: len(picture_file[0]))
 
 
-def _jpeg(picture: np.ndarray, quality: str) -> bytes:
+def _encode_jpeg(picture: np.ndarray, quality: str) -> bytes:
     level, subsampling = _JPEG[quality]
     file = io.BytesIO()
     Image.fromarray(picture).save(file, "JPEG", quality=level, subsampling=subsampling)
     return file.getvalue()
 
 
-def _webp(picture: np.ndarray) -> bytes:
+def _encode_webp(picture: np.ndarray) -> bytes:
     file = io.BytesIO()
     Image.fromarray(picture).save(file, "WEBP", lossless=True, quality=80, method=0)
     return file.getvalue()

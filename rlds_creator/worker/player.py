@@ -58,7 +58,7 @@ class _FailedError(Exception):
 
 
 @contextlib.contextmanager
-def _environment_code() -> Iterator[None]:
+def _convert_environment_errors() -> Iterator[None]:
     """Converts any exception of the environment's code, also `SystemExit`, to a `_FailedError`."""
     try:
         yield
@@ -76,23 +76,23 @@ class _Episode:
     Attributes:
       index: The index of the episode in the session.
       seed: The seed of the environment; None if it takes no seed.
-      first: The step of the reset with its custom data; it is recorded with the second step.
+      reset_step: The step of the reset with its custom data; it is recorded with the second step.
       recording: The log of the episode; None before the second step.
-      num_steps: The number of recorded steps, with that of the reset.
+      num_steps: The number of recorded steps, including the reset.
       started: The time of its first step.
       reason: The reason of its end.
       success: The success in the judgment of the player.
-      gaps: The pauses of the player: the index of the step before, and the duration in seconds.
+      pauses: The pauses of the player: the index of the step before, and the duration in seconds.
     """
 
     index: int
     seed: int | None
-    first: tuple[dm_env.TimeStep, dict[str, Any]]
+    reset_step: tuple[dm_env.TimeStep, dict[str, Any]]
     recording: EpisodeLog | None = None
     started: float = 0.0
     reason: str = ""
     success: bool | None = None
-    gaps: list[tuple[int, float]] = dataclasses.field(default_factory=list)
+    pauses: list[tuple[int, float]] = dataclasses.field(default_factory=list)
 
     @property
     def num_steps(self) -> int:
@@ -181,7 +181,7 @@ class Player:
         expiry = Expiry(**(start.get("expiry") or {}))
         self._play = PlayStates(is_async=self._is_async, expiry=expiry, now=clock())
         self._playable = self._create_playable()
-        with _environment_code():
+        with _convert_environment_errors():
             self._specs = spec_codec.encode_environment_specs(self._playable.environment)
             self._observation_spec = self._playable.environment.observation_spec()
             self._details = {**action_names(self._playable), **self._playable.metadata()}
@@ -190,7 +190,7 @@ class Player:
 
     def _create_playable(self) -> Playable:
         name, options = self._environment["family"], self._environment.get("options") or {}
-        with _environment_code():
+        with _convert_environment_errors():
             try:
                 return make(name, options, self._environment.get("keys"))
             except ImportError as e:
@@ -216,11 +216,11 @@ class Player:
                 if not self._handle_messages():
                     return
                 if self._play.tick(self._clock()):
-                    self._handle_absence()
+                    self._handle_inactivity()
                 if self._clock() >= self._next_step_time:
                     self._take_due_step()
         except _FailedError as e:
-            self._fail(e)
+            self._report_failure(e)
             raise
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ class Player:
             with contextlib.suppress(EOFError):
                 self._report_outcome("abandoned")
         finally:
-            with contextlib.suppress(_FailedError), _environment_code():
+            with contextlib.suppress(_FailedError), _convert_environment_errors():
                 self._playable.close()
 
     # Messages of the server.
@@ -279,11 +279,11 @@ class Player:
         now = self._clock()
         self._play.touch(now, is_held=self._inputs.is_held)
         if not self._is_async:
-            self._repeat_later(now, has_stepped)
+            self._schedule_repeat(now, has_stepped)
         if refusal is not None:
             raise refusal
 
-    def _repeat_later(self, now: float, has_stepped: bool) -> None:
+    def _schedule_repeat(self, now: float, has_stepped: bool) -> None:
         is_running = self._play.state is State.RUNNING
         if not (self._playable.repeats and self._inputs.is_held and is_running):
             self._next_step_time = math.inf
@@ -299,10 +299,10 @@ class Player:
                 if self._play.resume(now):
                     self._on_resume(now)
             case "pause":
-                why = "network" if message.get("why") == "network" else "user"
-                if why == "network":  # Releases of keys would not arrive.
+                reason = "network" if message.get("why") == "network" else "user"
+                if reason == "network":  # Releases of keys would not arrive.
                     self._inputs.release()
-                if self._play.pause(now, why):
+                if self._play.pause(now, reason):
                     self._on_pause(now)
             case "end":
                 self._check_steps()
@@ -337,14 +337,14 @@ class Player:
 
     def _on_resume(self, now: float) -> None:
         if self._paused_at is not None:
-            last = max(self._episode.num_steps - 1, 0)
-            self._episode.gaps.append((last, round(now - self._paused_at, 3)))
+            last_step = max(self._episode.num_steps - 1, 0)
+            self._episode.pauses.append((last_step, round(now - self._paused_at, 3)))
             self._paused_at = None
         self._inputs.clear()
         self._next_step_time = now if self._is_async else math.inf
         self._send_state()
 
-    def _handle_absence(self) -> None:
+    def _handle_inactivity(self) -> None:
         if self._play.state is State.PAUSED:
             self._on_pause(self._clock())
         else:
@@ -358,8 +358,8 @@ class Player:
             if self._next_step_time < math.inf:
                 self._next_step_time = min(self._next_step_time, self._clock() + 1 / self._fps)
         quality, camera = message.get("quality", self._quality), message.get("camera", self._camera)
-        if quality not in self._qualities():
-            raise RefusedError(f"quality: expected one of {', '.join(self._qualities())}")
+        if quality not in self._list_qualities():
+            raise RefusedError(f"quality: expected one of {', '.join(self._list_qualities())}")
         if "camera" in message and camera not in range(len(self._playable.cameras)):
             raise RefusedError("unknown camera")
         self._controller = message.get("controller", self._controller)
@@ -370,7 +370,7 @@ class Player:
             self._send_frame(dataclasses.replace(frame, time=time.time()))
         self._send_state()
 
-    def _qualities(self) -> list[str]:
+    def _list_qualities(self) -> list[str]:
         return [q for q in QUALITIES if q != DRAFT or self._playable.has_draft]
 
     # Episodes and their steps.
@@ -381,7 +381,7 @@ class Player:
             seed = secrets.randbelow(_MAX_SEED)
         else:
             self._next_seed = (seed + 1) % _MAX_SEED
-        with _environment_code():
+        with _convert_environment_errors():
             try:
                 self._playable.seed(seed)
             except NotImplementedError:
@@ -390,8 +390,8 @@ class Player:
             timestep = copy.deepcopy(self._playable.environment.reset())
         picture, codec = self._draw()
         now = time.time()
-        first = timestep, self._custom_data(picture, now, {}, [])
-        self._episode = _Episode(index, seed, first)
+        reset_step = timestep, self._create_custom_data(picture, now, {}, [])
+        self._episode = _Episode(index, seed, reset_step)
         self._is_reported = False
         self._paused_at = None
         self._inputs.clear()
@@ -406,7 +406,7 @@ class Player:
         if self._play.state not in (State.READY, State.RUNNING):
             return False
         inputs = self._inputs.take_now()
-        with _environment_code():
+        with _convert_environment_errors():
             action = self._playable.action(inputs)
         if action is None:
             return False
@@ -417,7 +417,7 @@ class Player:
 
     def _take_due_step(self) -> None:
         inputs = self._inputs.take() if self._is_async else self._inputs.take_now()
-        with _environment_code():
+        with _convert_environment_errors():
             action = self._playable.action(inputs)
             if action is None and self._is_async:
                 action = self._playable.idle_action
@@ -429,15 +429,15 @@ class Player:
             self._step(inputs, action)
 
     def _step(self, inputs: Inputs, action: Any) -> None:
-        with _environment_code():
+        with _convert_environment_errors():
             timestep = self._playable.environment.step(action)
             description = json.dumps(self._playable.describe(action))
         if self._episode.num_steps >= self._max_steps and not timestep.last():
             discount = 1.0 if timestep.discount is None else timestep.discount
             timestep = timestep._replace(step_type=dm_env.StepType.LAST, discount=discount)
         picture, codec = self._draw()
-        now = time.time()
-        custom_data = self._custom_data(picture, now, inputs.held, self._inputs.take_events())
+        now, events = time.time(), self._inputs.take_events()
+        custom_data = self._create_custom_data(picture, now, inputs.held, events)
         recording = self._record(timestep, action, custom_data, now)
         self._send_frame(
             Frame(
@@ -446,8 +446,8 @@ class Player:
                 picture=picture,
                 codec=codec,
                 action=description,
-                reward=_float32(timestep.reward),
-                total_reward=_float32(recording.total_reward),
+                reward=_clip_to_float32(timestep.reward),
+                total_reward=_clip_to_float32(recording.total_reward),
                 applied_input=self._applied_input,
                 time=now,
                 is_last=timestep.last(),
@@ -462,18 +462,18 @@ class Player:
         self, timestep: dm_env.TimeStep, action: Any, custom_data: dict[str, Any], now: float
     ) -> EpisodeLog:
         episode = self._episode
-        with _recording():
+        with _convert_recording_errors():
             if episode.recording is None:
                 episode.started = now
-                start = self._directory, self._specs, self._start_metadata(episode)
+                start = self._directory, self._specs, self._create_metadata(episode)
                 episode.recording = EpisodeLog(*start, self._video, self._observation_spec)
-                episode.recording.add(episode.first[0], None, episode.first[1])
+                episode.recording.add(episode.reset_step[0], None, episode.reset_step[1])
             episode.recording.add(timestep, action, custom_data)
             if episode.recording.num_steps == 2:
                 self._send_episode("playing")
         return episode.recording
 
-    def _start_metadata(self, episode: _Episode) -> dict[str, Any]:
+    def _create_metadata(self, episode: _Episode) -> dict[str, Any]:
         details = dict(self._details)
         versions = {"python": platform.python_version()}
         versions |= versions_of(("rlds-ecosystem", "numpy")) | details.pop("versions", {})
@@ -486,10 +486,10 @@ class Player:
             "rlds_creator:controller": self._controller,
         }
 
-    def _custom_data(
+    def _create_custom_data(
         self, picture: bytes, now: float, held: Mapping[str, float], events: list[Any]
     ) -> dict[str, Any]:
-        with _environment_code():
+        with _convert_environment_errors():
             info = as_json(self._playable.info())
         cameras = self._playable.cameras
         return {
@@ -504,16 +504,16 @@ class Player:
         }
 
     def _draw(self) -> tuple[bytes, str]:
-        with _environment_code():
+        with _convert_environment_errors():
             picture = self._playable.render(self._camera, is_draft=self._quality == DRAFT)
             self._picture = as_rgb(picture)
         return encode_picture(self._picture, self._quality)
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         """Ends the episode; the verdict of the player follows."""
-        self._play.end(self._clock(), why)
+        self._play.end(self._clock(), reason)
         self._next_step_time = math.inf
-        self._episode.reason = why
+        self._episode.reason = reason
         self._close_log()
         self._send_episode("ended")
         self._send_state()
@@ -535,14 +535,14 @@ class Player:
     def _close_log(self) -> None:
         episode = self._episode
         if episode.recording is not None:
-            with _recording():
+            with _convert_recording_errors():
                 episode.recording.close(
                     reason=episode.reason,
-                    gaps=json.dumps(episode.gaps),
+                    gaps=json.dumps(episode.pauses),
                     **{"rlds_creator:controller": self._controller},
                 )
 
-    def _fail(self, error: _FailedError) -> None:
+    def _report_failure(self, error: _FailedError) -> None:
         self._episode.reason = self._episode.reason or "failed"
         with contextlib.suppress(_FailedError):
             self._report_outcome("failed", str(error))
@@ -558,7 +558,7 @@ class Player:
                 "op": "ready",
                 "controls": controls,
                 "cameras": list(self._playable.cameras),
-                "qualities": self._qualities(),
+                "qualities": self._list_qualities(),
                 "fps": self._fps,
                 "mode": "async" if self._is_async else "sync",
                 "size": [width, height],
@@ -571,14 +571,14 @@ class Player:
         self._frame = dataclasses.replace(frame, index=self._num_frames)
         self._link.send(self._frame.encode())
 
-    def _send_state(self, state: str = "", why: str = "") -> None:
+    def _send_state(self, state: str = "", reason: str = "") -> None:
         is_closed = self._play.state is State.CLOSED
         self._link.send(
             {
                 "op": "state",
                 "state": state or ("ended" if is_closed else self._play.state),
-                "why": why or self._play.why,
-                "episode": self._episode_facts() if self._episode.recording is not None else None,
+                "why": reason or self._play.reason,
+                "episode": self._describe_episode() if self._episode.recording else None,
                 "fps": self._fps,
                 "quality": self._quality,
                 "camera": self._camera,
@@ -586,10 +586,10 @@ class Player:
         )
 
     def _send_episode(self, state: str, error: str = "") -> None:
-        facts = {**self._episode_facts(), "state": state, "error": error}
-        self._link.send({"op": "episode", "episode": facts})
+        description = {**self._describe_episode(), "state": state, "error": error}
+        self._link.send({"op": "episode", "episode": description})
 
-    def _episode_facts(self) -> dict[str, Any]:
+    def _describe_episode(self) -> dict[str, Any]:
         episode, recording = self._episode, self._episode.recording
         assert recording is not None
         return {
@@ -606,7 +606,7 @@ class Player:
 
 
 @contextlib.contextmanager
-def _recording() -> Iterator[None]:
+def _convert_recording_errors() -> Iterator[None]:
     try:
         yield
     except EnvLoggerError as e:
@@ -627,7 +627,7 @@ def action_names(playable: Playable) -> dict[str, Any]:
     return {"actions": [playable.describe(spec.dtype.type(n)) for n in range(spec.num_values)]}
 
 
-def _float32(reward: Any) -> float:
+def _clip_to_float32(reward: Any) -> float:
     """Clips a reward, or a sum of rewards, to float32."""
     value = sum_reward(reward)
     return value if not abs(value) > _FLOAT32_MAX else math.copysign(_FLOAT32_MAX, value)

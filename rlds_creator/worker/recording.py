@@ -62,7 +62,7 @@ class EpisodeLog:
         self.total_reward = 0.0
         self._is_closed = False
         self._metadata = {**metadata, "episode_id": self.id}
-        create = functools.partial(
+        create_writer = functools.partial(
             RiegeliBackendWriter,
             os.path.join(directory, self.id),
             flush_interval=_SYNC_INTERVAL,
@@ -70,9 +70,9 @@ class EpisodeLog:
         )
         log_metadata = {"environment_specs": specs}
         self._writer: BackendWriter = (
-            VideoBackendWriter(create, video, observation_spec, metadata=log_metadata)
+            VideoBackendWriter(create_writer, video, observation_spec, metadata=log_metadata)
             if video
-            else create(metadata=log_metadata)
+            else create_writer(metadata=log_metadata)
         )
 
     def add(self, timestep: dm_env.TimeStep, action: Any, custom_data: Mapping[str, Any]) -> None:
@@ -133,10 +133,10 @@ def as_json(value: Any) -> str:
     """Returns a value as JSON; objects of other types become text."""
     if not value:
         return "{}"
-    return json.dumps(value, default=_plain, skipkeys=True)
+    return json.dumps(value, default=_to_plain, skipkeys=True)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Mapping):

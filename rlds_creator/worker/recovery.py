@@ -18,7 +18,7 @@ class RecoveredEpisode:
     """The facts of an episode, recovered from its log after a crash.
 
     Attributes:
-      num_steps: The number of steps, with that of the reset.
+      num_steps: The number of steps, including the reset.
       total_reward: The sum of the rewards.
       metadata: The metadata of the episode; empty if there is none.
       started: The time of the first step, in seconds since 1970.

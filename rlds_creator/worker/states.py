@@ -54,7 +54,7 @@ class PlayStates:
 
     Attributes:
       state: The current state.
-      why: The reason of the last transition: "start", "user", "idle", "network", "terminated",
+      reason: The reason of the last transition: "start", "user", "idle", "network", "terminated",
         "truncated", "failed", "expired", or "".
       played_seconds: The running time of the episode, up to the last change of the state.
 
@@ -62,13 +62,13 @@ class PlayStates:
     >>> play.start(0)
     >>> play.resume(1), play.tick(40)
     (True, True)
-    >>> play.state.value, play.why
+    >>> play.state.value, play.reason
     ('paused', 'idle')
     """
 
     def __init__(self, *, is_async: bool, expiry: Expiry, now: float) -> None:
         self.state = State.NEW
-        self.why = ""
+        self.reason = ""
         self.played_seconds = 0.0
         self._is_async = is_async
         self._expiry = expiry
@@ -91,18 +91,18 @@ class PlayStates:
         self._enter(State.RUNNING, "user", now)
         return True
 
-    def pause(self, now: float, why: str = "user") -> bool:
+    def pause(self, now: float, reason: str = "user") -> bool:
         """Pauses the play; returns True if the state changes."""
         if self.state is not State.RUNNING:
             return False
-        self._enter(State.PAUSED, why, now)
+        self._enter(State.PAUSED, reason, now)
         return True
 
-    def end(self, now: float, why: str) -> None:
+    def end(self, now: float, reason: str) -> None:
         """Ends the episode."""
         if self.state not in (State.RUNNING, State.PAUSED):
             raise RefusedError("no episode is running")
-        self._enter(State.ENDED, why, now)
+        self._enter(State.ENDED, reason, now)
 
     def check_confirm(self) -> None:
         """Raises `RefusedError` if no verdict on an episode is expected."""
@@ -143,9 +143,9 @@ class PlayStates:
             return max(self._entered_at, self._active_at) + self._expiry.idle
         return max(self._entered_at, self._active_at) + self._expiry.paused
 
-    def _enter(self, state: State, why: str, now: float) -> None:
+    def _enter(self, state: State, reason: str, now: float) -> None:
         if self.state is State.RUNNING:
             self.played_seconds += now - self._entered_at
         self.state = state
-        self.why = why
+        self.reason = reason
         self._entered_at = now

@@ -17,11 +17,11 @@ from rlds_creator.server.errors import ConflictError, ForbiddenError, MissingErr
 from rlds_creator.server.permissions import May, episode_permissions, may, sees_episode
 from rlds_creator.server.recorded_labels import RecordedLabels
 from rlds_creator.server.requests import in_thread
-from rlds_creator.server.viewing_routes import in_thread as reading
+from rlds_creator.server.viewing_routes import in_thread as read_in_thread
 from rlds_creator.server.viewing_routes import routes as viewing_routes
 from rlds_creator.store import EpisodeQuery
 from rlds_creator.viewing import ViewedEpisode
-from rlds_creator.viewing.catalog import neighbours
+from rlds_creator.viewing.catalog import link_neighbours
 
 __all__ = ["EpisodeRoutes", "restrict_query"]
 
@@ -48,10 +48,10 @@ class EpisodeRoutes(Routes):
             self.route("/api/episodes/{id}/notes", self.set_notes, "PUT", May.TAG),
             *viewing_routes(
                 "/api/episodes/{id}/view",
-                self._view,
-                self._thumbnail,
-                self._labels,
-                self._page_facts,
+                self._open_view,
+                self._create_thumbnail,
+                self._open_labels,
+                self._describe_page,
             ),
         ]
 
@@ -59,9 +59,9 @@ class EpisodeRoutes(Routes):
         """Returns a page of the table of episodes."""
         episode_query = restrict_query(person, query(request, EpisodeQuery))
         episodes, total = await in_thread(self.store.episodes, episode_query)
-        return {"episodes": await in_thread(self._rows, person, episodes), "total": total}
+        return {"episodes": await in_thread(self._create_rows, person, episodes), "total": total}
 
-    def _rows(self, person: Person, episodes: list[EpisodeRecord]) -> list[dict[str, Any]]:
+    def _create_rows(self, person: Person, episodes: list[EpisodeRecord]) -> list[dict[str, Any]]:
         """Returns episodes with the names of their study, environment and player."""
         studies = {study.id: study.name for study in self.store.studies()}
         environments = {
@@ -95,7 +95,8 @@ class EpisodeRoutes(Routes):
 
     async def get(self, request: Request, person: Person) -> Any:
         """Returns an episode."""
-        [row] = await in_thread(self._rows, person, [await self._find_visible(request, person)])
+        episode = await self._find_visible(request, person)
+        [row] = await in_thread(self._create_rows, person, [episode])
         return row
 
     async def delete(self, request: Request, person: Person) -> Any:
@@ -123,30 +124,30 @@ class EpisodeRoutes(Routes):
         await in_thread(self.recordings.annotate, episode.id)
         return changed
 
-    async def _labels(self, request: Request) -> RecordedLabels:
+    async def _open_labels(self, request: Request) -> RecordedLabels:
         permission = None if request.method in ("GET", "HEAD") else May.TAG
         person, episode = await self._authorize(request, permission)
         return RecordedLabels(self.store, self.recordings, person, episode)
 
-    async def _thumbnail(self, request: Request) -> tuple[bytes, str] | None:
+    async def _create_thumbnail(self, request: Request) -> tuple[bytes, str] | None:
         _, episode = await self._authorize(request)
-        return await reading(self.recordings.thumbnail, episode.id)
+        return await read_in_thread(self.recordings.thumbnail, episode.id)
 
-    async def _view(self, request: Request) -> ViewedEpisode:
+    async def _open_view(self, request: Request) -> ViewedEpisode:
         _, episode = await self._authorize(request)
         if episode.state is EpisodeState.PLAYING:
             raise ConflictError("This episode is still being played. End it first.", code="playing")
-        return await reading(self.recordings.view, episode.id)
+        return await read_in_thread(self.recordings.view, episode.id)
 
-    async def _page_facts(self, request: Request) -> dict[str, Any]:
+    async def _describe_page(self, request: Request) -> dict[str, Any]:
         """Returns the title of the page of an episode, and the links to its neighbours."""
         person, episode = await self._authorize(request)
         return {
-            "title": (await in_thread(self._rows, person, [episode]))[0]["environment_name"],
-            **await self._neighbours(request, person, episode),
+            "title": (await in_thread(self._create_rows, person, [episode]))[0]["environment_name"],
+            **await self._find_neighbours(request, person, episode),
         }
 
-    async def _neighbours(
+    async def _find_neighbours(
         self, request: Request, person: Person, episode: EpisodeRecord
     ) -> dict[str, Any]:
         """Returns the pages before and after that of an episode, in the list of the request.
@@ -161,9 +162,9 @@ class EpisodeRoutes(Routes):
             list_query = query(request, EpisodeQuery)
         ids = await in_thread(self.store.episode_ids, restrict_query(person, list_query))
         position = ids.index(episode.id) if episode.id in ids else len(ids)
-        pages = neighbours(ids, position, position + 1, "/replay/{}".format, urlencode(params))
-        listed: dict[str, Any] = params or {"study": list_query.study, "sort": list_query.sort}
-        return {**pages, "place": position if episode.id in ids else None, "listed": listed}
+        pages = link_neighbours(ids, position, position + 1, "/replay/{}".format, urlencode(params))
+        filters: dict[str, Any] = params or {"study": list_query.study, "sort": list_query.sort}
+        return {**pages, "place": position if episode.id in ids else None, "listed": filters}
 
 
 def restrict_query(person: Person, episode_query: EpisodeQuery) -> EpisodeQuery:

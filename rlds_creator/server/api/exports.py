@@ -54,8 +54,8 @@ class ExportRoutes(Routes):
     def routes(self) -> list[BaseRoute]:
         """Returns the routes."""
         return [
-            self.route(path, do, method, May.EXPORT)
-            for path, do, method in (
+            self.route(path, handler, method, May.EXPORT)
+            for path, handler, method in (
                 ("/api/formats", self.formats, "GET"),
                 ("/api/exports", self.get_all, "GET"),
                 ("/api/exports", self.begin, "POST"),
@@ -69,7 +69,7 @@ class ExportRoutes(Routes):
         """Returns the export formats: names, titles, and the extras they require."""
         names = ("name", "title", "installed", "requires")
         formats = FORMATS.values()
-        return {"formats": [{name: getattr(each, name) for name in names} for each in formats]}
+        return {"formats": [{name: getattr(format, name) for name in names} for format in formats]}
 
     async def get_all(self, request: Request, person: Person) -> Any:
         """Returns the downloads of the user."""
@@ -78,9 +78,9 @@ class ExportRoutes(Routes):
 
     async def get(self, request: Request, person: Person) -> Any:
         """Returns a download."""
-        return self._with_progress(await self._find_own(request, person))
+        return self._with_progress(await self._find_own_export(request, person))
 
-    async def _find_own(self, request: Request, person: Person) -> ExportRecord:
+    async def _find_own_export(self, request: Request, person: Person) -> ExportRecord:
         export = await in_thread(self.store.export, request.path_params["id"])
         if export.person != person.id:
             raise MissingError("This download does not exist. It may have been deleted.")
@@ -136,18 +136,18 @@ class ExportRoutes(Routes):
 
     async def _watch(self, identifier: str) -> None:
         try:
-            changes = await self._outcome(identifier)
+            changes = await self._await_outcome(identifier)
             await in_thread(self.store.update_export, identifier, **changes)
         except ServerError as error:
             logger.warning("export %s: %s", identifier, error)
         finally:  # The last action, because a stopping server waits for running exports.
-            for by_identifier in (self._jobs, self._progress, self._watchers):
-                by_identifier.pop(identifier, None)
+            for tasks in (self._jobs, self._progress, self._watchers):
+                tasks.pop(identifier, None)
 
-    async def _outcome(self, identifier: str) -> dict[str, Any]:
+    async def _await_outcome(self, identifier: str) -> dict[str, Any]:
         error = "The export failed, see the log of the server."
         try:
-            exported = await self._jobs[identifier]
+            download = await self._jobs[identifier]
         except asyncio.CancelledError:
             return {"state": ExportState.CANCELLED}
         except ExportError as failure:
@@ -156,13 +156,13 @@ class ExportRoutes(Routes):
         except Exception:
             logger.exception("export %s", identifier)
         else:
-            logger.info("export %s has %d episodes", identifier, exported.episodes)
-            return {"state": ExportState.DONE, "progress": 1.0, "num_bytes": exported.bytes}
+            logger.info("export %s has %d episodes", identifier, download.episodes)
+            return {"state": ExportState.DONE, "progress": 1.0, "num_bytes": download.bytes}
         return {"state": ExportState.FAILED, "error": error}
 
     async def drop(self, request: Request, person: Person) -> Any:
         """Cancels a running export; deletes a finished one."""
-        export = await self._find_own(request, person)
+        export = await self._find_own_export(request, person)
         watcher = self._watchers.get(export.id)
         if watcher is not None:
             self._jobs[export.id].cancel()
@@ -180,7 +180,7 @@ class ExportRoutes(Routes):
 
     async def file(self, request: Request, person: Person) -> Any:
         """Returns the file, or a range of it to resume a download."""
-        export = await self._find_own(request, person)
+        export = await self._find_own_export(request, person)
         if export.state is not ExportState.DONE:
             raise ConflictError("This download is not ready yet.", code="not_ready")
         path = await in_thread(self._find_file, export.id)

@@ -42,7 +42,7 @@ class PeopleRoutes(Routes):
     """The routes of people."""
 
     def __post_init__(self) -> None:
-        self._tries = Buckets(20, 0.2)
+        self._attempts = Buckets(20, 0.2)
 
     def routes(self) -> list[BaseRoute]:
         """Returns the routes."""
@@ -71,7 +71,7 @@ class PeopleRoutes(Routes):
 
     async def enter(self, request: Request) -> Response:
         """Logs in a person with an invite."""
-        if self._tries.take(request.client.host if request.client else ""):
+        if self._attempts.take(request.client.host if request.client else ""):
             raise TooManyError("Too many attempts. Wait a minute, then try again.")
         entry = await body(request, LoginRequest)
         try:

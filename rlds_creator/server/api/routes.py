@@ -53,7 +53,7 @@ class Routes:
     def route(
         self,
         path: str,
-        do: Callable[[Request, Person], Awaitable[Any]],
+        handler: Callable[[Request, Person], Awaitable[Any]],
         method: str = "GET",
         may: May | None = None,
     ) -> Route:
@@ -61,13 +61,13 @@ class Routes:
 
         Args:
           path: The path of the route.
-          do: Handles a request of a person; returns the response, or a value for its JSON body.
+          handler: Handles a request of a person; returns a response, or a value for its JSON body.
           method: The HTTP method.
           may: The required permission.
         """
 
         async def respond(request: Request) -> Response:
-            value = await do(request, await self.people.require_person(request, may))
+            value = await handler(request, await self.people.require_person(request, may))
             return value if isinstance(value, Response) else answer(value)
 
         return Route(path, respond, methods=[method])

@@ -85,9 +85,9 @@ class StudyRoutes(Routes):
         if self._trials.take(person.id):
             raise TooManyError("Too many tests. Wait a few seconds, then try again.")
         async with self._slots:
-            return await self._try(environment)
+            return await self._test_environment(environment)
 
-    async def _try(self, environment: Environment) -> dict[str, Any]:
+    async def _test_environment(self, environment: Environment) -> dict[str, Any]:
         outcome: dict[str, Any] = {"ok": False, "error": "", "picture": None}
         outcome |= {"controls": [], "cameras": []}
 
@@ -108,23 +108,24 @@ class StudyRoutes(Routes):
             message["environment"] = msgspec.to_builtins(environment)
             try:
                 python = self.interpreters.path(environment.interpreter)
-                why = await run_worker(self.create_worker, python, message, handle)
+                end_reason = await run_worker(self.create_worker, python, message, handle)
             except ServerError as error:
                 outcome["error"] = str(error)
             else:
-                if why == "hung":
+                if end_reason == "hung":
                     outcome["error"] = "The environment did not start in time."
-                elif why:
+                elif end_reason:
                     outcome["error"] = "The process of the environment ended unexpectedly."
         return outcome
 
     async def get_all(self, request: Request, person: Person) -> Any:
         """Returns the studies that a person may see, with their progress."""
-        studies = [it for it in await in_thread(self.store.studies) if sees_study(person, it)]
+        studies = await in_thread(self.store.studies)
+        studies = [study for study in studies if sees_study(person, study)]
         counts = await in_thread(self.store.counts, [study.id for study in studies], person.id)
         as_dict = msgspec.structs.asdict
-        rows = [{**as_dict(_redact(person, it)), **as_dict(counts[it.id])} for it in studies]
-        return {"studies": rows}
+        rows = (as_dict(_redact(person, study)) | as_dict(counts[study.id]) for study in studies)
+        return {"studies": [*rows]}
 
     async def add(self, request: Request, person: Person) -> Any:
         """Adds a study."""

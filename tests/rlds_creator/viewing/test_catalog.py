@@ -82,7 +82,7 @@ def test_catalog_reopens_the_dataset_after_an_edit_in_place(tmp_path, format):
     view = catalog.view(dataset["id"], split, 1)
     assert view.step(0)["values"]["observation"] == 1
     assert count_episodes(catalog, dataset["id"], split, "steps > 1") == 3
-    old_id = urllib.parse.unquote(view.base).split("/")[3]
+    old_id = urllib.parse.unquote(view.base_url).split("/")[3]
     old_labels = catalog.labels(old_id, split, 1, "ann")
     path = next(edit)
 
@@ -91,7 +91,11 @@ def test_catalog_reopens_the_dataset_after_an_edit_in_place(tmp_path, format):
     label = LabelValue(layer="slip", type="flag", value=True)
     with pytest.raises(sources.SourceChangedError):
         old_labels.add(label)
-    for ask in (catalog.view, catalog.page_facts, lambda *address: catalog.labels(*address, "ann")):
+    for ask in (
+        catalog.view,
+        catalog.find_neighbours,
+        lambda *address: catalog.labels(*address, "ann"),
+    ):
         with pytest.raises(sources.SourceChangedError, match="reload the page"):
             ask(old_id, split, 1)
     assert not rlds.labels.open(path).rows()
@@ -103,7 +107,7 @@ def test_catalog_reopens_the_dataset_after_an_edit_in_place(tmp_path, format):
     assert count_episodes(catalog, dataset["id"], split, "steps > 1") == 2
     view = catalog.view(dataset["id"], split, 1)
     assert view.step(0)["values"]["observation"] == 2
-    new_id = urllib.parse.unquote(view.base).split("/")[3]
+    new_id = urllib.parse.unquote(view.base_url).split("/")[3]
     catalog.labels(new_id, split, 1, "ann").add(label)
     [label] = rlds.labels.open(path).rows()
     assert label.episode == rlds.labels.open(path).digest(1)
@@ -290,7 +294,7 @@ def test_episodes_are_listed_with_values_and_labels(tmp_path, has_table):
         0,
     ]  # A disagreement comes after values, no label at all last.
     assert sort_indices(tmp_path / "log", "-labels") == [2, 1, 0]
-    neighbours = catalog.page_facts(*address, 1, sort="-success")
+    neighbours = catalog.find_neighbours(*address, 1, sort="-success")
     assert (neighbours["previous"], neighbours["place"]) == (None, 0)
     assert neighbours["next"] == f"/datasets/{address[0]}/train/0?sort=-success"
     with pytest.raises(KeyError, match="no column nothing"):

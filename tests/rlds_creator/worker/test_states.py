@@ -47,17 +47,17 @@ def test_actions_that_a_state_refuses_have_no_effect(actions):
     played = 0
     for now, action in enumerate(actions, 1):
         played += play.state is State.RUNNING
-        state, why = play.state, play.why
+        state, reason = play.state, play.reason
         if action == "expire":
             is_alive = state not in (State.NEW, State.CLOSED)
             assert play.tick(1e9) is is_alive
             if is_alive:
-                assert (play.state, play.why) == (State.CLOSED, "expired")
+                assert (play.state, play.reason) == (State.CLOSED, "expired")
                 return
         elif (expected := NEXT_STATES[state].get(action)) is None:
             with pytest.raises(RefusedError, match="episode"):
                 ACTIONS[action](play, now)
-            assert (play.state, play.why) == (state, why)
+            assert (play.state, play.reason) == (state, reason)
         else:
             ACTIONS[action](play, now)
             assert play.state is expected
