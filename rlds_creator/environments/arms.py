@@ -12,7 +12,7 @@ from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
 from rlds_creator.environments.playable import Control, Inputs
 from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
-__all__ = ["ArmPlayable", "directions"]
+__all__ = ["ArmPlayable", "create_directions"]
 
 _TOGGLES = ("Space", "Button0")
 
@@ -26,7 +26,7 @@ class ArmPlayable(SimulatedPlayable):
       packages: The packages of the environment, whose versions are recorded.
       pictures: The renderer.
       grippers: The indices of the gripper commands in an action.
-      opened: The command of an open gripper; that of a closed one is its negative.
+      open_command: The command of an open gripper; that of a closed one is its negative.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class ArmPlayable(SimulatedPlayable):
         packages: Sequence[str],
         pictures: MuJoCoPictures,
         grippers: Sequence[int],
-        opened: float,
+        open_command: float,
     ) -> None:
         super().__init__(environment, keys, packages, pictures=pictures)
-        self._grippers, self._opened = list(grippers), opened
+        self._grippers, self._open_command = list(grippers), open_command
         if self._grippers:
             toggle = Control(_TOGGLES, "open or close the gripper")
             self.controls = [*self.controls, toggle]
@@ -65,10 +65,10 @@ class ArmPlayable(SimulatedPlayable):
     def _open_grippers(self) -> None:
         """Sets the command of open grippers, their state at the start of an episode."""
         self.idle_action = self.keys.idle.copy()
-        self.idle_action[self._grippers] = self._opened
+        self.idle_action[self._grippers] = self._open_command
 
 
-def directions(
+def create_directions(
     names: Sequence[str],
     pairs: Mapping[str, tuple[str, str]],
     sticks: Mapping[str, tuple[str, int]],
@@ -80,7 +80,7 @@ def directions(
       names: The names of the elements of the action.
       pairs: The keys that decrease and increase an element, by its name.
       sticks: The element that a stick moves, and the sign of its direction.
-      strength: The share of its bound by which a key moves an element; a stick reaches the bound.
+      strength: The fraction of its bound by which a key moves an element; a stick moves it fully.
 
     Raises:
       ValueError: The strength is out of range.
@@ -91,12 +91,12 @@ def directions(
     if not 0 < strength <= 1:
         raise ValueError(f"strength is {strength}, expected a number above 0 and up to 1")
 
-    def along(name: str, amount: float) -> list[float]:
-        return [amount * (name == other) for other in names]
+    def create_direction(name: str, size: float) -> list[float]:
+        return [size * (name == other) for other in names]
 
     table = {
-        key: along(name, amount)
+        key: create_direction(name, size)
         for name, pair in pairs.items()
-        for key, amount in zip(pair, (-strength, strength))
+        for key, size in zip(pair, (-strength, strength))
     }
-    return table | {stick: along(name, sign) for stick, (name, sign) in sticks.items()}
+    return table | {stick: create_direction(name, sign) for stick, (name, sign) in sticks.items()}

@@ -75,14 +75,14 @@ class AtariFamily(Family):
             },
         )
         names = env.unwrapped.get_action_meanings()
-        maps = key_map(
+        keymap = key_map(
             spec_of(env),
             table={_keys_of(name): index for index, name in enumerate(names) if name != "NOOP"},
             meanings=[_describe(name) for name in names],
             idle=names.index("NOOP") if "NOOP" in names else None,
             overrides=keys,
         )
-        return GymnasiumPlayable(env, maps, ["ale-py"])
+        return GymnasiumPlayable(env, keymap, ["ale-py"])
 
     def _register(self) -> None:
         ale_py = self.package("ale_py")

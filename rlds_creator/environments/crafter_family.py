@@ -101,11 +101,11 @@ class CrafterFamily(Family):
             size=(_IMAGE_SIDE, _IMAGE_SIDE), reward=id == "CrafterReward", length=length
         )
         environment, names = _World(world, size), list(world.action_names)
-        maps = key_map(
+        keymap = key_map(
             environment.action_spec(),
             table={key: names.index(name) for name, key in _KEYS.items() if name in names},
             meanings=["nothing", *(name.replace("_", " ") for name in names[1:])],
             idle=names.index("noop"),
             overrides=keys,
         )
-        return SimulatedPlayable(environment, maps, ["crafter"])
+        return SimulatedPlayable(environment, keymap, ["crafter"])

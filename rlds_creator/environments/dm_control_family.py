@@ -56,8 +56,8 @@ class DmControlFamily(Family):
           id: The domain and the task.
           keys: The actions of keys instead of the default ones.
           time_limit: The duration of an episode in simulated seconds; by default that of the task.
-          strength: The share of its bound by which a key moves an element of the action, from 0 to
-            1; or a share for each element.
+          strength: The fraction of its bound by which a key moves an element of the action, from 0
+            to 1; or a fraction for each element.
           has_pointer: Whether the first two elements of the action follow the mouse while its
             button is down; a single element follows it to the left and right.
           width: The width of pictures.
@@ -73,7 +73,7 @@ class DmControlFamily(Family):
             domain, task, task_kwargs={} if time_limit is None else {"time_limit": time_limit}
         )
         spec, physics = environment.action_spec(), environment.physics
-        maps = key_map(
+        keymap = key_map(
             spec,
             overrides=keys,
             names=actuator_names(physics.model.ptr, spec.shape),
@@ -81,7 +81,7 @@ class DmControlFamily(Family):
             has_pointer=has_pointer,
         )
         pictures = MuJoCoPictures(lambda: (physics.model.ptr, physics.data.ptr), width, height)
-        return DmControlPlayable(environment, maps, ["dm-control", "mujoco"], pictures=pictures)
+        return DmControlPlayable(environment, keymap, ["dm-control", "mujoco"], pictures=pictures)
 
     def _suite(self) -> Any:
         draw_without_display()

@@ -143,11 +143,11 @@ class GymnasiumPlayable(KeyedPlayable):
       **more: See `KeyedPlayable`.
     """
 
-    def __init__(self, env: Any, keys: KeyMap, packages: Sequence[str] = (), **more: Any) -> None:
+    def __init__(self, env: Any, keys: KeyMap, packages: Sequence[str] = (), **kwargs: Any) -> None:
         from envlogger.gymnasium_adapter import GymnasiumAdapter
 
         self.adapter = GymnasiumAdapter(env)
-        super().__init__(self.adapter, keys, ("gymnasium", *packages), **more)
+        super().__init__(self.adapter, keys, ("gymnasium", *packages), **kwargs)
 
     @override
     def draw(self) -> np.ndarray:
@@ -191,8 +191,8 @@ class GymnasiumFamily(Family):
           keys: The actions of keys instead of the default ones.
           arguments: Arguments of the environment: flags, numbers and words.
           has_time_limit: Whether episodes end at the registered number of steps.
-          strength: The share of its bound by which a key moves an element of the action, from 0 to
-            1; or a share for each element.
+          strength: The fraction of its bound by which a key moves an element of the action, from 0
+            to 1; or a fraction for each element.
           has_pointer: Whether the first two elements of the action follow the mouse while its
             button is down; a single element follows it to the left and right.
 
@@ -200,17 +200,17 @@ class GymnasiumFamily(Family):
           ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         env = make_gymnasium(id, arguments, has_time_limit=has_time_limit)
-        maps = _key_map_of(id, env, keys, strength, has_pointer)
+        keymap = _create_key_map(id, env, keys, strength, has_pointer)
         # A held key does not repeat moves in turn-based games.
         is_turn_based = "toy_text" in type(env.unwrapped).__module__
-        return GymnasiumPlayable(env, maps, repeats=not is_turn_based)
+        return GymnasiumPlayable(env, keymap, repeats=not is_turn_based)
 
 
-def list_ids(is_wanted: Callable[[str], bool]) -> list[str]:
+def list_ids(accepts: Callable[[str], bool]) -> list[str]:
     """Returns the identifiers of registered environments whose packages are installed.
 
     Args:
-      is_wanted: A predicate of the name of the module that defines an environment.
+      accepts: A predicate of the name of the module that defines an environment.
     """
     import gymnasium
 
@@ -219,7 +219,7 @@ def list_ids(is_wanted: Callable[[str], bool]) -> list[str]:
         entry = spec.entry_point
         # Entry points that are functions belong to removed environments.
         module = entry.partition(":")[0] if isinstance(entry, str) else ""
-        if module and is_wanted(module) and _can_import(module):
+        if module and accepts(module) and _can_import(module):
             ids.append(id)
     return ids
 
@@ -246,7 +246,7 @@ def make_gymnasium(
         is_word = isinstance(value, str) and re.fullmatch(r"[\w .:+-]{0,64}", value)
         if not (is_word or isinstance(value, bool | int | float) or value is None):
             raise ValueError(f"argument {name!r} is {value!r:.100}, expected a number or a word")
-    limit = {} if has_time_limit else {"max_episode_steps": -1}
+    time_limit = {} if has_time_limit else {"max_episode_steps": -1}
     try:
         with warnings.catch_warnings():
             # If warnings are errors, the import of Box2D ends the process.
@@ -255,7 +255,7 @@ def make_gymnasium(
                 id,
                 render_mode="rgb_array",
                 disable_env_checker=True,
-                **{**arguments, **other_arguments, **limit},
+                **{**arguments, **other_arguments, **time_limit},
             )
     except gymnasium.error.DependencyNotInstalled as error:
         raise ImportError(str(error)) from error
@@ -275,28 +275,29 @@ def _is_in(module: str, packages: Sequence[str]) -> bool:
 
 
 def _can_import(module: str) -> bool:
-    needs = [need for package, need in _DEPENDENCIES.items() if _is_in(module, [package])]
-    return all(importlib.util.find_spec(name) for name in (module.partition(".")[0], *needs))
+    names = [name for package, name in _DEPENDENCIES.items() if _is_in(module, [package])]
+    return all(importlib.util.find_spec(name) for name in (module.partition(".")[0], *names))
 
 
-def _key_map_of(
+def _create_key_map(
     id: str, env: Any, overrides: Mapping[str, Any], strength: Any, has_pointer: bool
 ) -> KeyMap:
     spec = spec_of(env)
     is_choice = isinstance(spec, specs.DiscreteArray)
-    extra = dict(next((keys for name, keys in _KEYS.items() if id.startswith(name)), {}))
+    arguments = dict(next((keys for name, keys in _KEYS.items() if id.startswith(name)), {}))
     if id.startswith("CarRacing") and is_choice:
-        extra = dict(_CAR_CHOICES)
+        arguments = dict(_CAR_CHOICES)
     elif id.startswith("LunarLander") and not is_choice:
-        extra = dict(_KEYS["LunarLanderContinuous"])
-    if not extra and is_choice:
-        extra = _declared_arguments(env.unwrapped)
+        arguments = dict(_KEYS["LunarLanderContinuous"])
+    if not arguments and is_choice:
+        arguments = _get_declared_arguments(env.unwrapped)
     if strength != 1.0:
-        extra.pop("table", None)
-    return key_map(spec, overrides=overrides, strength=strength, has_pointer=has_pointer, **extra)
+        arguments.pop("table", None)
+    arguments |= {"overrides": overrides, "strength": strength, "has_pointer": has_pointer}
+    return key_map(spec, **arguments)
 
 
-def _declared_arguments(env: Any) -> dict[str, Any]:
+def _get_declared_arguments(env: Any) -> dict[str, Any]:
     """Returns the arguments of `key_map` that an environment declares for its actions."""
     arguments: dict[str, Any] = {}
     if hasattr(env, "get_action_meanings"):
@@ -305,7 +306,7 @@ def _declared_arguments(env: Any) -> dict[str, Any]:
         table = {}
         for keys, action in env.get_keys_to_action().items():
             keys = keys if isinstance(keys, tuple | list | str) else (keys,)
-            codes = [_code(key) for key in keys]
+            codes = [_key_code(key) for key in keys]
             if not codes:
                 arguments["idle"] = int(action)
             elif None not in codes:
@@ -315,7 +316,7 @@ def _declared_arguments(env: Any) -> dict[str, Any]:
     return arguments
 
 
-def _code(key: Any) -> str | None:
+def _key_code(key: Any) -> str | None:
     """Returns the physical code of a key in a table of Gymnasium; None if unknown."""
     if isinstance(key, int):
         if key in _ARROW_CODES:
@@ -324,6 +325,6 @@ def _code(key: Any) -> str | None:
     key = str(key)
     if len(key) == 1 and key.isascii() and key.isalnum():
         return f"Digit{key}" if key.isdigit() else f"Key{key.upper()}"
-    named = {" ": "Space", "space": "Space", "return": "Enter", "\r": "Enter", "tab": "Tab"}
+    named_keys = {" ": "Space", "space": "Space", "return": "Enter", "\r": "Enter", "tab": "Tab"}
     arrows = {arrow.removeprefix("Arrow").lower(): arrow for arrow in _ARROWS}
-    return {**named, **arrows}.get(key.lower())
+    return {**named_keys, **arrows}.get(key.lower())

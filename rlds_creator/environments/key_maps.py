@@ -57,10 +57,10 @@ _PAIRS = (
     ("ArrowLeft", "ArrowRight"),
     ("ArrowDown", "ArrowUp"),
     *(
-        (f"Key{less}", f"Key{more}")
-        for less, more in ("AD", "SW", "QE", "FR", "JL", "KI", "UO", "GT", "HY", "ZX", "CV", "BN")
+        (f"Key{down}", f"Key{up}")
+        for down, up in ("AD", "SW", "QE", "FR", "JL", "KI", "UO", "GT", "HY", "ZX", "CV", "BN")
     ),
-    *((f"Digit{less}", f"Digit{more}") for less, more in ("12", "34", "56", "78", "90")),
+    *((f"Digit{down}", f"Digit{up}") for down, up in ("12", "34", "56", "78", "90")),
 )
 _KEYS = (
     *(f"Digit{digit}" for digit in "1234567890"),
@@ -173,32 +173,32 @@ class Choices(KeyMap):
     ) -> None:
         self._meanings, self._name = meanings, name
         self._first, self._last = int(spec.minimum), int(spec.maximum)
-        actions = {_combination(keys): action for keys, action in table.items()}
-        for keys, new in (overrides or {}).items():
-            combination = _combination(keys)
+        actions = {_parse_combination(keys): action for keys, action in table.items()}
+        for keys, action in (overrides or {}).items():
+            combination = _parse_combination(keys)
             actions.pop(combination, None)
-            if new is not None:
-                actions[combination] = self._parse_action(keys, new)
+            if action is not None:
+                actions[combination] = self._parse_action(keys, action)
         if idle is not None and idle not in actions.values():
             actions.setdefault(frozenset([WAIT]), idle)
         self._actions = {keys: spec.dtype.type(action) for keys, action in actions.items()}
         self._inputs = frozenset[str]().union(*self._actions)
         self.idle = None if idle is None else spec.dtype.type(idle)
-        self.controls = list(self._controls())
+        self.controls = list(self._list_controls())
 
     @override
     def action(self, inputs: Inputs) -> Any:
-        held = self._held(inputs)
-        matching = [keys for keys in self._actions if keys <= held.keys()]
-        if not matching:
+        held = self._held_keys(inputs)
+        combinations = [keys for keys in self._actions if keys <= held.keys()]
+        if not combinations:
             return None
-        new = {self._key_name(name) for name in inputs.pressed}
-        order = {name: index for index, name in enumerate(held)}
+        pressed_keys = {self._key_name(name) for name in inputs.pressed}
+        positions = {name: index for index, name in enumerate(held)}
 
         def rank(keys: frozenset[str]) -> tuple[int, int, int]:
-            return len(keys & new), len(keys), max(order[name] for name in keys)
+            return len(keys & pressed_keys), len(keys), max(positions[name] for name in keys)
 
-        return self._actions[max(matching, key=rank)]
+        return self._actions[max(combinations, key=rank)]
 
     @override
     def describe(self, action: Any) -> str:
@@ -206,7 +206,7 @@ class Choices(KeyMap):
         has_meaning = 0 <= index < len(self._meanings)
         return self._meanings[index] if has_meaning else f"{self._name} {int(action)}"
 
-    def _held(self, inputs: Inputs) -> dict[str, None]:
+    def _held_keys(self, inputs: Inputs) -> dict[str, None]:
         """Returns the held keys, the newest last, by their names in the key map."""
         held: dict[str, None] = {}
         for name, value in inputs.held.items():
@@ -234,7 +234,7 @@ class Choices(KeyMap):
             choices += ", or " + ", ".join(map(repr, self._meanings))
         raise ValueError(f"the key {keys!r} cannot do {action!r:.100}, only {choices}")
 
-    def _controls(self) -> Iterator[Control]:
+    def _list_controls(self) -> Iterator[Control]:
         inputs: dict[int, list[str]] = {}
         for keys, action in self._actions.items():
             names = inputs.setdefault(int(action), [])
@@ -278,20 +278,20 @@ class Axes(KeyMap):
         has_pointer: bool = False,
     ) -> None:
         self._spec = spec
-        self._idle, self._least, self._greatest = _ranges(spec, idle)
+        self._idle, self._low, self._high = _value_ranges(spec, idle)
         self._names = list(names) or [f"number {element + 1}" for element in range(self._idle.size)]
         self._words = words or {}
         self._has_pointer = has_pointer and self._idle.size > 0
         self._directions = {
             name: np.array(value, np.float64).ravel() for name, value in directions.items()
         }
-        for name, new in (overrides or {}).items():
+        for name, direction in (overrides or {}).items():
             self._directions.pop(name, None)
             self._directions.pop(name.rstrip("+-"), None)
-            if new is not None:
-                self._directions[name] = self._parse_direction(name, new)
+            if direction is not None:
+                self._directions[name] = self._parse_direction(name, direction)
         self.idle = self._cast(self._idle)
-        self.controls = list(self._controls())
+        self.controls = list(self._list_controls())
 
     @override
     def action(self, inputs: Inputs) -> Any:
@@ -299,9 +299,9 @@ class Axes(KeyMap):
         if self._has_pointer and inputs.is_held("Pointer0"):
             is_active = True
             across, down = (inputs.held.get(name, 0.5) for name in ("PointerX", "PointerY"))
-            least, greatest = self._least[:2], self._greatest[:2]
-            pointer = np.clip([across, 1 - down], 0, 1)[: least.size]
-            action[:2] = least + (greatest - least) * pointer
+            low, high = self._low[:2], self._high[:2]
+            pointer = np.clip([across, 1 - down], 0, 1)[: low.size]
+            action[:2] = low + (high - low) * pointer
         for name, direction in self._directions.items():
             value = inputs.value(name.rstrip("+-"))
             if name[-1] in "+-":
@@ -323,7 +323,7 @@ class Axes(KeyMap):
         return result
 
     def _parse_direction(self, name: str, values: Any) -> np.ndarray:
-        if len(_combination(name)) > 1:
+        if len(_parse_combination(name)) > 1:
             raise ValueError(f"{name!r}: only single keys move numbers, as they add up")
         size = len(self._names)
         if isinstance(values, Mapping):
@@ -343,10 +343,10 @@ class Axes(KeyMap):
             raise ValueError(f"the key {name!r} cannot do {values!r:.100}, only {size} numbers")
         return direction
 
-    def _controls(self) -> Iterator[Control]:
+    def _list_controls(self) -> Iterator[Control]:
         inputs: dict[str, list[str]] = {}
         for name, direction in self._directions.items():
-            inputs.setdefault(self._effect(name, direction), []).append(name)
+            inputs.setdefault(self._describe_effect(name, direction), []).append(name)
         for does, names in inputs.items():
             yield Control(names, does)
         if self._has_pointer:
@@ -354,7 +354,7 @@ class Axes(KeyMap):
             yield Control(["Pointer0"], ", ".join(f"{name} by {move}" for name, move in moves))
         yield Control([WAIT], "nothing")
 
-    def _effect(self, name: str, direction: np.ndarray) -> str:
+    def _describe_effect(self, name: str, direction: np.ndarray) -> str:
         words = []
         for element in np.flatnonzero(direction):
             label = self._names[element]
@@ -386,7 +386,8 @@ class Composite(KeyMap):
         if all(action is None for action in actions) and not inputs.is_held(WAIT):
             return None
         idles = (keys.idle for keys in self._maps.values())
-        return self._join([idle if it is None else it for it, idle in zip(actions, idles)])
+        pairs = zip(actions, idles)
+        return self._join([idle if action is None else action for action, idle in pairs])
 
     @override
     def describe(self, action: Any) -> str:
@@ -433,8 +434,8 @@ def key_map(
       idle: The action that does nothing.
       names: The names of the elements of the action; for a dict, the names of each array in it.
       words: The effects of a lower and of a higher value, by the name of the element.
-      strength: The share of its bound by which a key moves an element, from 0 to 1; or a share
-        for each element.
+      strength: The fraction of its bound by which a key moves an element, from 0 to 1; or a
+        fraction for each element.
       has_pointer: Whether the first two elements follow the mouse while its button is down; see
         `Axes`.
 
@@ -445,7 +446,7 @@ def key_map(
     if has_pointer and not _is_numeric(spec):
         raise ValueError("has_pointer: the pointer needs an action that is an array of numbers")
     overrides = overrides or {}
-    pool = _Pool({name for keys in overrides for name in _combination(keys)})
+    pool = _InputPool({name for keys in overrides for name in _parse_combination(keys)})
     if _is_choice(spec):
         if table is None:
             actions = range(int(spec.minimum), int(spec.maximum) + 1)
@@ -466,14 +467,14 @@ def key_map(
         )
     if table is not None:
         all_keys = {*_KEYS, *(key for pair in _PAIRS for key in pair)}
-        pool, overrides = _Pool(all_keys), {**table, **overrides}
+        pool, overrides = _InputPool(all_keys), {**table, **overrides}
     return _component_map(spec, "", pool, overrides, strength, names)
 
 
 def _component_map(
     spec: Any,
     name: str,
-    pool: _Pool,
+    pool: _InputPool,
     overrides: Mapping[str, Any],
     strength: Any,
     names: Sequence[str] | Mapping[str, Sequence[str]],
@@ -498,14 +499,15 @@ def _component_map(
             )
     maps = {}
     # Vectors come first: they take adjacent keys.
-    for component in sorted(components, key=lambda name: not _is_numeric(components[name])):
+    items = sorted(components.items(), key=lambda item: not _is_numeric(item[1]))
+    for component, component_spec in items:
         # A key that an override gives to one component is None for all other components.
-        own = {key: (action or {}).get(component) for key, action in overrides.items()}
+        keys = {key: (action or {}).get(component) for key, action in overrides.items()}
         path = component if isinstance(spec, Mapping) or names else f"component {component}"
         if name and not names:
             path = f"{name} {path}"
         subnames = names.get(component, ()) if isinstance(names, Mapping) else ()
-        maps[component] = _component_map(components[component], path, pool, own, strength, subnames)
+        maps[component] = _component_map(component_spec, path, pool, keys, strength, subnames)
     return Composite({component: maps[component] for component in components}, spec)
 
 
@@ -528,7 +530,7 @@ def _components(spec: Any, names: Any) -> dict[str, Any]:
     }
 
 
-class _Pool:
+class _InputPool:
     """The free inputs, which the components of an action take one after another.
 
     Args:
@@ -536,20 +538,20 @@ class _Pool:
     """
 
     def __init__(self, used: set[str]) -> None:
-        self._used = {WAIT} | used
+        self._used_inputs = {WAIT} | used
         self._sticks = iter(["Axis0", "Axis1", "Axis2", "Axis3"])
         self._has_space_mouse = True
 
     def keys(self) -> Iterator[str]:
         """Yields free keys, which are used afterwards."""
-        return (key for (key,) in self._free((key,) for key in _KEYS))
+        return (key for (key,) in self._take_free((key,) for key in _KEYS))
 
     def directions(self, spec: specs.Array, idle: Any, strength: Any) -> dict[str, np.ndarray]:
         """Returns directions of free keys, sticks and a SpaceMouse, for as many elements as fit."""
-        idle, least, greatest = _ranges(spec, idle)
+        idle, low, high = _value_ranges(spec, idle)
         strengths = np.array(strength, np.float64)
-        in_range = ((strengths > 0) & (strengths <= 1)).all()
-        if not in_range or strengths.size not in (1, idle.size):
+        is_in_range = ((strengths > 0) & (strengths <= 1)).all()
+        if not is_in_range or strengths.size not in (1, idle.size):
             raise ValueError(
                 f"got the strength {strength!r:.100}, expected a number above 0 and up to 1, or "
                 f"{idle.size} of them"
@@ -557,45 +559,43 @@ class _Pool:
         has_space_mouse = self._has_space_mouse and idle.size >= 3
         self._has_space_mouse &= not has_space_mouse
         directions: dict[str, np.ndarray] = {}
-        for element, (less, more) in zip(range(idle.size), self._free(_PAIRS)):
+        for element, (down_key, up_key) in zip(range(idle.size), self._take_free(_PAIRS)):
             unit = np.arange(idle.size) == element
-            down, up = (least - idle) * unit, (greatest - idle) * unit
+            down, up = (low - idle) * unit, (high - idle) * unit
             if down.any():
-                directions[less] = down * strengths.ravel()
+                directions[down_key] = down * strengths.ravel()
             if up.any():
-                directions[more] = up * strengths.ravel()
-            widest = np.maximum(up, -down)
+                directions[up_key] = up * strengths.ravel()
+            full_push = np.maximum(up, -down)
             stick = next(self._sticks, None)
             if stick is not None:
                 # The values of sticks increase to the right, but downwards.
-                directions[stick] = -widest if stick in ("Axis1", "Axis3") else widest
+                directions[stick] = -full_push if stick in ("Axis1", "Axis3") else full_push
             if has_space_mouse and element < 6:
-                directions[f"Space{element}"] = widest
+                directions[f"Space{element}"] = full_push
         return directions
 
-    def _free(self, groups: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
+    def _take_free(self, groups: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
         for group in groups:
-            if self._used.isdisjoint(group):
-                self._used.update(group)
+            if self._used_inputs.isdisjoint(group):
+                self._used_inputs.update(group)
                 yield group
 
 
 def _bounds(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the least and the greatest value of each element, infinite without a bound."""
-    least, greatest = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
-    low, high = (
-        np.broadcast_to(np.asarray(bound, np.float64), spec.shape).ravel()
-        for bound in (least, greatest)
-    )
+    """Returns the lowest and the highest value of each element, infinite without a bound."""
+    bounds = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+    arrays = (np.asarray(bound, np.float64) for bound in bounds)
+    low, high = (np.broadcast_to(array, spec.shape).ravel() for array in arrays)
     return np.where(low < -_MAX_BOUND, -np.inf, low), np.where(high > _MAX_BOUND, np.inf, high)
 
 
-def _ranges(spec: specs.Array, idle: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the idle, the least and the greatest value of each element of an action."""
+def _value_ranges(spec: specs.Array, idle: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the idle, the lowest and the highest value of each element of an action."""
     low, high = _bounds(spec)
     idle = np.clip(np.zeros(low.size) if idle is None else np.ravel(idle), low, high)
-    least, top = (np.where(np.isinf(low), idle - 1, low), np.where(np.isinf(high), idle + 1, high))
-    return idle, least, top
+    low, high = np.where(np.isinf(low), idle - 1, low), np.where(np.isinf(high), idle + 1, high)
+    return idle, low, high
 
 
 def _is_choice(spec: Any) -> bool:
@@ -613,7 +613,7 @@ def _is_numeric(spec: Any) -> bool:
     return spec.dtype.kind in "iu" and bool((high - low > len(_KEYS)).any())
 
 
-def _combination(keys: str) -> frozenset[str]:
+def _parse_combination(keys: str) -> frozenset[str]:
     names = re.split(r"\+(?=[A-Z])", keys)
     for name in names:
         if not _INPUT.fullmatch(name):

@@ -76,8 +76,8 @@ class MiniGridFamily(Family):
         self.package("minigrid")
         arguments = {"agent_pov": agent_pov, "highlight": highlight, "tile_size": tile_size}
         env = make_gymnasium(id, arguments)
-        maps = key_map(spec_of(env), table=_TABLE, meanings=_MEANINGS, overrides=keys)
-        return MiniGridPlayable(env, maps, ["minigrid"], repeats=False)
+        keymap = key_map(spec_of(env), table=_TABLE, meanings=_MEANINGS, overrides=keys)
+        return MiniGridPlayable(env, keymap, ["minigrid"], repeats=False)
 
 
 class MiniGridPlayable(GymnasiumPlayable):
@@ -86,23 +86,23 @@ class MiniGridPlayable(GymnasiumPlayable):
     @override
     def draw(self) -> np.ndarray:
         picture = super().draw()
-        caption = _caption(str(self.adapter.unwrapped.mission), picture.shape[1])
+        caption = _draw_caption(str(self.adapter.unwrapped.mission), picture.shape[1])
         return np.concatenate([picture, caption])
 
 
 @functools.lru_cache(maxsize=16)
-def _caption(text: str, width: int) -> np.ndarray:
+def _draw_caption(text: str, width: int) -> np.ndarray:
     """Returns a picture of wrapped text with the width of the picture above it."""
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(size=max(12, width // 24))
     lines = [""]
     for word in text.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and font.getlength(longer) > width - 2 * _MARGIN:
-            longer = word
+        line = f"{lines[-1]} {word}".strip()
+        if lines[-1] and font.getlength(line) > width - 2 * _MARGIN:
+            line = word
             lines.append("")
-        lines[-1] = longer
+        lines[-1] = line
     text = "\n".join(lines)
     height = ImageDraw.Draw(Image.new("L", (1, 1))).textbbox((0, 0), text, font)[3] + 2 * _MARGIN
     strip = Image.new("RGB", (width, int(height)))

@@ -70,10 +70,10 @@ class MuJoCoFamily(Family):
     def identifiers(self) -> Sequence[str]:
         self._register()
         ids = list_ids(lambda module: module.startswith(_MODULES))
-        newest: dict[str, str] = {}  # Older versions need an older MuJoCo.
-        for id in sorted(ids, key=_version):
-            newest[_VERSION.sub("", id)] = id
-        return sorted(newest.values())
+        newest_ids: dict[str, str] = {}  # Older versions need an older MuJoCo.
+        for id in sorted(ids, key=_parse_version):
+            newest_ids[_VERSION.sub("", id)] = id
+        return sorted(newest_ids.values())
 
     def make(
         self,
@@ -94,8 +94,8 @@ class MuJoCoFamily(Family):
           keys: The actions of keys instead of the default ones.
           arguments: Arguments of the environment: flags, numbers and words.
           has_time_limit: Whether episodes end at the registered number of steps.
-          strength: The share of its bound by which a key moves an element of the action, from 0 to
-            1; or a share for each element.
+          strength: The fraction of its bound by which a key moves an element of the action, from 0
+            to 1; or a fraction for each element.
           has_pointer: Whether the first two elements of the action follow the mouse while its
             button is down; a single element follows it to the left and right.
           width: The width of pictures.
@@ -106,29 +106,29 @@ class MuJoCoFamily(Family):
         """
         self._register()
         env = make_gymnasium(id, arguments, has_time_limit=has_time_limit)
-        base = env.unwrapped
+        robot = env.unwrapped
         map_options = (
             dict(_GRIPPER)
             if id.startswith("Fetch")
-            else {"names": actuator_names(base.model, env.action_space.shape)}
+            else {"names": actuator_names(robot.model, env.action_space.shape)}
         )
         if strength != 1.0:
             map_options.pop("table", None)
-        maps = key_map(
+        keymap = key_map(
             spec_of(env), overrides=keys, strength=strength, has_pointer=has_pointer, **map_options
         )
-        renderer = getattr(base, "mujoco_renderer", None)
+        renderer = getattr(robot, "mujoco_renderer", None)
         pictures = MuJoCoPictures(
-            lambda: (base.model, base.data),
+            lambda: (robot.model, robot.data),
             width,
             height,
             getattr(renderer, "default_cam_config", None),
             # Other cameras of a model are views of the robot.
-            first="track" if "track" in camera_names(base.model) else FREE,
+            first_camera="track" if "track" in camera_names(robot.model) else FREE,
         )
-        is_robotics = type(base).__module__.startswith("gymnasium_robotics")
+        is_robotics = type(robot).__module__.startswith("gymnasium_robotics")
         packages = ["mujoco", "gymnasium-robotics"] if is_robotics else ["mujoco"]
-        return GymnasiumPlayable(env, maps, packages, pictures=pictures)
+        return GymnasiumPlayable(env, keymap, packages, pictures=pictures)
 
     def _register(self) -> None:
         draw_without_display()
@@ -138,6 +138,6 @@ class MuJoCoFamily(Family):
             gymnasium.register_envs(self.package("gymnasium_robotics"))
 
 
-def _version(id: str) -> int:
+def _parse_version(id: str) -> int:
     match = _VERSION.search(id)
     return int(match[1]) if match else -1

@@ -78,9 +78,9 @@ class MuJoCoPictures:
         may replace them.
       width: The width of the pictures.
       height: The height of the pictures.
-      free: Attributes of the free camera, with the names of `mujoco.MjvCamera`.
+      free_camera: Attributes of the free camera, with the names of `mujoco.MjvCamera`.
       geom_groups: Whether the geometries of a group are drawn, if MuJoCo's default differs.
-      first: The name of the first camera, if the model has it.
+      first_camera: The name of the first camera, if the model has it.
 
     Attributes:
       cameras: The names of the cameras: the first one, those of the model, and the free one.
@@ -91,19 +91,20 @@ class MuJoCoPictures:
         simulation: Callable[[], tuple[Any, Any]],
         width: int,
         height: int,
-        free: Mapping[str, Any] | None = None,
+        free_camera: Mapping[str, Any] | None = None,
         geom_groups: Mapping[int, bool] | None = None,
-        first: str = "",
+        first_camera: str = "",
     ) -> None:
         check_size(width, height)
         self._simulation, self._width, self._height = simulation, width, height
-        self._free, self._geom_groups = free or {}, geom_groups or {}
+        self._free_camera, self._geom_groups = free_camera or {}, geom_groups or {}
         self._model: Any = None
         self._renderers: dict[bool, Any] = {}
-        self._heights: Any = None
+        self._terrain_heights: Any = None
         names = [*camera_names(simulation()[0]), FREE]
-        self._order = sorted(range(len(names)), key=lambda index: names[index] != first)
-        self.cameras = [names[index] for index in self._order]
+        indices = range(len(names))
+        self._camera_order = sorted(indices, key=lambda index: names[index] != first_camera)
+        self.cameras = [names[index] for index in self._camera_order]
         self._is_checked = False
 
     def draw(self, camera: int, *, is_draft: bool = False) -> np.ndarray:
@@ -131,16 +132,16 @@ class MuJoCoPictures:
 
         model, data = self._simulation()
         # Some tasks change the terrain in each episode; existing contexts keep the previous one.
-        if model is not self._model or not np.array_equal(self._heights, model.hfield_data):
+        if model is not self._model or not np.array_equal(self._terrain_heights, model.hfield_data):
             self.close()
-            self._model, self._heights = model, model.hfield_data.copy()
+            self._model, self._terrain_heights = model, model.hfield_data.copy()
         renderer = self._renderers.get(is_draft)
         if renderer is None:
             renderer = self._renderers[is_draft] = self._create_renderer(model, is_draft)
         options = mujoco.MjvOption()
         for group, is_drawn in self._geom_groups.items():
             options.geomgroup[group] = is_drawn
-        renderer.update_scene(data, self._camera(model, camera), options)
+        renderer.update_scene(data, self._create_camera(model, camera), options)
         if is_draft:  # Each update sets the flags again.
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
@@ -161,14 +162,14 @@ class MuJoCoPictures:
         finally:
             quality.offsamples = samples
 
-    def _camera(self, model: Any, index: int) -> Any:
+    def _create_camera(self, model: Any, index: int) -> Any:
         import mujoco
 
-        if self._order[index] < model.ncam:
-            return self._order[index]
+        if self._camera_order[index] < model.ncam:
+            return self._camera_order[index]
         camera = mujoco.MjvCamera()
         mujoco.mjv_defaultFreeCamera(model, camera)
-        for name, value in self._free.items():
+        for name, value in self._free_camera.items():
             if name == "trackbodyid" and value >= 0:
                 camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
             if isinstance(value, np.ndarray):

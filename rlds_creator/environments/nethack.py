@@ -67,38 +67,38 @@ class TypedKeys(Choices):
         actions: dict[str, int] = {}
         for index, code in enumerate(codes):
             actions.setdefault(chr(code), index)
-        table = {name: actions[typed] for name, typed in _KEY_TEXTS.items() if typed in actions}
-        for typed, action in actions.items():
-            letter, modifier = chr(ord(typed) % 128), "AltLeft"
-            if ord(typed) < 32:
-                letter, modifier = chr(ord(typed) + 96), "ControlLeft"
-            if letter.isalpha() and not 32 <= ord(typed) < 128:
+        table = {name: actions[char] for name, char in _KEY_TEXTS.items() if char in actions}
+        for character, action in actions.items():
+            letter, modifier = chr(ord(character) % 128), "AltLeft"
+            if ord(character) < 32:
+                letter, modifier = chr(ord(character) + 96), "ControlLeft"
+            if letter.isalpha() and not 32 <= ord(character) < 128:
                 table[f"{modifier}+Key{letter.upper()}"] = action
         if " " not in actions and "\r" in actions:
             table["Space"] = actions["\r"]
         super().__init__(spec, table, meanings=meanings, overrides=overrides)
-        self._typed = {
-            typed: spec.dtype.type(action)
-            for typed, action in actions.items()
-            if typed.isprintable() and typed.isascii()
+        self._typed_actions = {
+            character: spec.dtype.type(action)
+            for character, action in actions.items()
+            if character.isprintable() and character.isascii()
         }
         self._queue: deque[str] = deque(maxlen=_MAX_TYPED)
         self.controls = [
             *self.controls,
-            *(Control([typed], meanings[action]) for typed, action in self._typed.items()),
+            *(Control([char], meanings[action]) for char, action in self._typed_actions.items()),
         ]
 
     @override
     def action(self, inputs: Inputs) -> Any:
         if not inputs.is_held(*_MODIFIERS):
-            self._queue.extend(typed for typed in inputs.text if typed in self._typed)
+            self._queue.extend(char for char in inputs.text if char in self._typed_actions)
         # A key acts when it is pressed, not while it is held.
-        new = {*inputs.pressed, *_MODIFIERS}
-        held = {name: value for name, value in inputs.held.items() if name in new}
+        pressed = {*inputs.pressed, *_MODIFIERS}
+        held = {name: value for name, value in inputs.held.items() if name in pressed}
         action = super().action(Inputs(held, inputs.pressed))
         if action is not None:
             return action
-        return self._typed[self._queue.popleft()] if self._queue else None
+        return self._typed_actions[self._queue.popleft()] if self._queue else None
 
     def clear_queue(self) -> None:
         """Discards queued characters."""

@@ -41,7 +41,7 @@ class _Levels(Simulated):
     def __init__(self, options: Mapping[str, Any], start_level: int, num_levels: int) -> None:
         picture = specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, "rgb")
         super().__init__(picture, specs.DiscreteArray(15, np.int32))
-        self._options, self._start, self._num_levels = options, start_level, num_levels
+        self._options, self._start_level, self._num_levels = options, start_level, num_levels
         self._game: Any = None
         self._random = np.random.default_rng()
 
@@ -49,12 +49,12 @@ class _Levels(Simulated):
     def begin(self) -> Any:
         if self.next_seed is not None:
             self._random, self.next_seed = np.random.default_rng(self.next_seed), None
-        offset = int(self._random.integers(self._num_levels or 2**31 - self._start))
+        offset = int(self._random.integers(self._num_levels or 2**31 - self._start_level))
         self.close()
         make = importlib.import_module("procgen").ProcgenGym3Env
         self._game = make(
             num=1,
-            start_level=self._start + offset,
+            start_level=self._start_level + offset,
             num_levels=1,
             rand_seed=int(self._random.integers(2**31)),
             num_threads=0,
@@ -77,14 +77,14 @@ class _Levels(Simulated):
             "is_complete": bool(level["prev_level_complete"]),
             "final_observation_known": False,
         }
-        return self._last, rewards[0], 0.0, True
+        return self._last_observation, rewards[0], 0.0, True
 
     def _observe(self, observation: Mapping[str, Any]) -> np.ndarray:
         level = self._game.get_info()[0]
         self._picture: np.ndarray = level["rgb"]
         self.info = {"level_seed": int(level["level_seed"])}
-        self._last = np.array(observation["rgb"][0])
-        return self._last
+        self._last_observation = np.array(observation["rgb"][0])
+        return self._last_observation
 
     @override
     def draw(self) -> np.ndarray:
@@ -152,14 +152,14 @@ class ProcgenFamily(Family):
         names = package.ProcgenGym3Env.get_combos(None)
         table = {"+".join(_KEYS[key] for key in combo): i for i, combo in enumerate(names) if combo}
         meanings = [_describe(combo) for combo in names]
-        maps = key_map(
+        keymap = key_map(
             levels.action_spec(),
             table=table,
             meanings=meanings,
             idle=names.index(()),
             overrides=keys,
         )
-        return SimulatedPlayable(levels, maps, [_DISTRIBUTION])
+        return SimulatedPlayable(levels, keymap, [_DISTRIBUTION])
 
     def _package(self) -> Any:
         self.package("procgen.env")

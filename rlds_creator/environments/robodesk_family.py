@@ -12,7 +12,7 @@ from dm_env import specs
 from PIL import Image
 from typing_extensions import override
 
-from rlds_creator.environments.arms import ArmPlayable, directions
+from rlds_creator.environments.arms import ArmPlayable, create_directions
 from rlds_creator.environments.key_maps import key_map
 from rlds_creator.environments.mujoco_pictures import (
     FREE,
@@ -70,7 +70,7 @@ _WORDS = {
     "wrist": ("turn left", "turn right"),
 }
 # The camera of the observation, moved back so that it shows the complete desk.
-_VIEW = {"distance": 1.8, "azimuth": 90, "elevation": -60, "lookat": np.array([0.0, 0.535, 1.1])}
+_CAMERA = {"distance": 1.8, "azimuth": 90, "elevation": -60, "lookat": np.array([0, 0.535, 1.1])}
 _MAX_STEPS = 1_000_000
 
 
@@ -177,9 +177,9 @@ class RoboDeskFamily(Family):
         )
         physics = desk.desk.physics
         pictures = MuJoCoPictures(
-            lambda: (physics.model.ptr, physics.data.ptr), width, height, free=_VIEW, first=FREE
+            lambda: (physics.model.ptr, physics.data.ptr), width, height, _CAMERA, first_camera=FREE
         )
-        return _playable(desk, pictures, keys, strength)
+        return _create_playable(desk, pictures, keys, strength)
 
     def _package(self) -> Any:
         draw_without_display()
@@ -190,11 +190,11 @@ class RoboDeskFamily(Family):
         return package
 
 
-def _playable(
+def _create_playable(
     desk: Simulated, pictures: MuJoCoPictures, overrides: Mapping[str, Any], strength: float
 ) -> ArmPlayable:
     """Returns a playable desk."""
-    table, spec = directions(_HAND, _PAIRS, _STICKS, strength), desk.action_spec()
-    maps = key_map(spec, table=table, names=_HAND, words=_WORDS, overrides=overrides)
+    table, spec = create_directions(_HAND, _PAIRS, _STICKS, strength), desk.action_spec()
+    keymap = key_map(spec, table=table, names=_HAND, words=_WORDS, overrides=overrides)
     grippers = [_HAND.index("gripper")]
-    return ArmPlayable(desk, maps, ["robodesk", "mujoco"], pictures, grippers, opened=1.0)
+    return ArmPlayable(desk, keymap, ["robodesk", "mujoco"], pictures, grippers, open_command=1.0)

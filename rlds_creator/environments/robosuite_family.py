@@ -11,7 +11,7 @@ import numpy as np
 from dm_env import specs
 from typing_extensions import override
 
-from rlds_creator.environments.arms import ArmPlayable, directions
+from rlds_creator.environments.arms import ArmPlayable, create_directions
 from rlds_creator.environments.key_maps import key_map
 from rlds_creator.environments.mujoco_pictures import MuJoCoPictures, draw_without_display
 from rlds_creator.environments.playable import Family
@@ -52,7 +52,7 @@ _WORDS = {
     "yaw": ("turn right", "turn left"),
 }
 # Collision shapes are not drawn.
-_GROUPS = {0: False, 1: True}
+_GEOM_GROUPS = {0: False, 1: True}
 _MAX_STEPS = 1_000_000
 
 
@@ -167,10 +167,10 @@ class RobosuiteFamily(Family):
             lambda: (task.sim.model._model, task.sim.data._data),
             width,
             height,
-            geom_groups=_GROUPS,
-            first="agentview",
+            geom_groups=_GEOM_GROUPS,
+            first_camera="agentview",
         )
-        return _playable(arm, pictures, keys, strength)
+        return _create_playable(arm, pictures, keys, strength)
 
     def _package(self) -> Any:
         draw_without_display()
@@ -178,14 +178,14 @@ class RobosuiteFamily(Family):
             return self.package("robosuite")
 
 
-def _playable(
+def _create_playable(
     arm: Simulated, pictures: MuJoCoPictures, overrides: Mapping[str, Any], strength: float
 ) -> ArmPlayable:
     """Returns the playable of an arm with a gripper, or of robots with other actions."""
     spec, grippers = arm.action_spec(), [_ARM.index("gripper")]
     if spec.shape == (len(_ARM),):
-        table = directions(_ARM, _PAIRS, _STICKS, strength)
-        maps = key_map(spec, table=table, names=_ARM, words=_WORDS, overrides=overrides)
+        table = create_directions(_ARM, _PAIRS, _STICKS, strength)
+        keymap = key_map(spec, table=table, names=_ARM, words=_WORDS, overrides=overrides)
     else:
-        maps, grippers = key_map(spec, overrides=overrides, strength=strength), []
-    return ArmPlayable(arm, maps, ["robosuite", "mujoco"], pictures, grippers, opened=-1.0)
+        keymap, grippers = key_map(spec, overrides=overrides, strength=strength), []
+    return ArmPlayable(arm, keymap, ["robosuite", "mujoco"], pictures, grippers, open_command=-1.0)

@@ -89,8 +89,8 @@ class VizdoomFamily(Family):
         names: Any = list(map(_describe, switches))
         if deltas:
             names = {"binary": names, "continuous": list(map(_describe, deltas))}
-        maps = key_map(spec_of(env), table=table, names=names, overrides=keys)
-        return GymnasiumPlayable(env, maps, ["vizdoom"])
+        keymap = key_map(spec_of(env), table=table, names=names, overrides=keys)
+        return GymnasiumPlayable(env, keymap, ["vizdoom"])
 
 
 def _describe(button: str) -> str:

@@ -28,12 +28,12 @@ class StillArm:
 
 def robosuite(size: int = 7, **overrides: Any) -> ArmPlayable:
     environment: Any = StillArm(specs.BoundedArray((size,), np.float64, -1.0, 1.0))
-    return robosuite_family._playable(environment, environment, overrides, 0.5)
+    return robosuite_family._create_playable(environment, environment, overrides, 0.5)
 
 
 def robodesk(**overrides: Any) -> ArmPlayable:
     environment: Any = StillArm(specs.BoundedArray((5,), np.float32, -1.0, 1.0))
-    return robodesk_family._playable(environment, environment, overrides, 0.5)
+    return robodesk_family._create_playable(environment, environment, overrides, 0.5)
 
 
 def press(*names: str) -> Inputs:
