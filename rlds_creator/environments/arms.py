@@ -85,7 +85,7 @@ def create_directions(
     Raises:
       ValueError: The strength is out of range.
 
-    >>> directions(["x", "y"], {"x": ("KeyA", "KeyD")}, {"Axis0": ("y", -1)}, 0.5)
+    >>> create_directions(["x", "y"], {"x": ("KeyA", "KeyD")}, {"Axis0": ("y", -1)}, 0.5)
     {'KeyA': [-0.5, -0.0], 'KeyD': [0.5, 0.0], 'Axis0': [0, -1]}
     """
     if not 0 < strength <= 1:

@@ -314,8 +314,8 @@ def _scan(path: str, format: str | None, options: Mapping[str, Any]) -> Iterator
 def _dataset_name(path: str) -> str:
     """Returns the name of a dataset: its folder; for a version, also the folder above.
 
-    >>> _name("logs/run7"), _name("data/walker2d/1.0.0"), _name("gs://bucket/logs")
-    ('run7', 'walker2d/1.0.0', 'gs://bucket/logs')
+    >>> _dataset_name("logs/run7"), _dataset_name("data/walker2d/1.0.0")
+    ('run7', 'walker2d/1.0.0')
     """
     if "://" in path:
         return path
