@@ -32,19 +32,19 @@ class RaggedColumn:
 
     def __getitem__(self, row: int | slice) -> Any:
         if isinstance(row, slice):
-            begin, end, step = row.indices(len(self))
+            start, end, step = row.indices(len(self))
             if step != 1:
                 raise ValueError(f"a slice of rows needs step 1, got {step}")
-            first, after = self._bounds[[begin, max(begin, end)]].tolist()
-            return RaggedColumn(self.values[first:after], self.lengths[row])
+            value_start, value_end = self._row_offsets[[start, max(start, end)]].tolist()
+            return RaggedColumn(self.values[value_start:value_end], self.lengths[row])
         if not -len(self) <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
-        begin, end = self._bounds[row % len(self) :][:2].tolist()
+        start, end = self._row_offsets[row % len(self) :][:2].tolist()
         values = self.values
         if isinstance(values, RaggedColumn):
-            first, after = values._bounds[[begin, end]].tolist()
-            return RaggedColumn(values.values[first:after], values.lengths[begin:end])
-        return values[begin:end]
+            value_start, value_end = values._row_offsets[[start, end]].tolist()
+            return RaggedColumn(values.values[value_start:value_end], values.lengths[start:end])
+        return values[start:end]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Returns the rows as an array; as an array of arrays if they differ in length."""
@@ -52,7 +52,7 @@ class RaggedColumn:
         return rows if dtype is None else rows.astype(dtype)
 
     @functools.cached_property
-    def _bounds(self) -> np.ndarray:
+    def _row_offsets(self) -> np.ndarray:
         """The offsets of the rows in `values`, with the end of the last row; int64[rows + 1]."""
         return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
 

@@ -26,15 +26,15 @@ from tfds_files.wire import delimited, encode_varint, encode_varints
 
 __all__ = [
     "ExampleEncoder",
+    "FieldLists",
     "Fields",
-    "Lists",
     "Path",
     "are_encoded_as_png",
     "bytes_lists",
-    "cut_rows",
-    "each_row",
     "feature_at",
+    "list_rows",
     "png_files",
+    "split_rows",
 ]
 
 # The first bytes of the files of a codec.
@@ -53,7 +53,7 @@ _NUM_HEADS = 1 << 14
 _MAX_EXACT_INTEGER = 1 << 53
 
 
-class Lists(NamedTuple):
+class FieldLists(NamedTuple):
     """A field of several examples.
 
     Attributes:
@@ -68,7 +68,7 @@ class Lists(NamedTuple):
     is_packed: bool = False
 
 
-Fields = Iterator[tuple[str, Lists]]
+Fields = Iterator[tuple[str, FieldLists]]
 """The fields of examples, by their names."""
 
 Path = tuple[str | None, ...]
@@ -139,7 +139,7 @@ class ExampleEncoder:
           ValueError: Fields are missing or unexpected; columns differ in length; or a value does
             not match its feature. Names the field.
         """
-        return _join(self._encode_values(self.features, example, (), None))[0]
+        return _join_fields(self._encode_values(self.features, example, (), None))[0]
 
     def encode_all(self, examples: Mapping[str, Any], lengths: np.ndarray) -> list[bytes]:
         """Returns the bytes of several examples: the same as one by one, but much faster.
@@ -161,82 +161,82 @@ class ExampleEncoder:
         ... )
         True
         """
-        return _join(self._encode_values(self.features, examples, (), _ends(lengths)))
+        return _join_fields(self._encode_values(self.features, examples, (), _offsets_of(lengths)))
 
     def _encode_values(
-        self, feature: Feature, values: Any, path: Path, splits: np.ndarray | None
+        self, feature: Feature, values: Any, path: Path, offsets: np.ndarray | None
     ) -> Fields:
         """Yields the fields of examples.
 
         Args:
           feature: The encoded feature.
-          values: The values of all examples, as columns; or, without `splits`, of one example.
+          values: The values of all examples, as columns; or, without `offsets`, of one example.
           path: The path of the feature.
-          splits: The offsets of the rows of each example in a `Dataset`.
+          offsets: The offsets of the rows of each example in a `Dataset`.
         """
         if type(feature) is Features:
             for name, child, child_values in _children(feature, values, path):
-                yield from self._encode_values(child, child_values, (*path, name), splits)
+                yield from self._encode_values(child, child_values, (*path, name), offsets)
         elif isinstance(feature, Dataset) and isinstance(values, _COLUMNS):
-            lengths = set(_lengths(values)) | (set() if splits is None else {int(splits[-1])})
+            lengths = set(_lengths(values)) | (set() if offsets is None else {int(offsets[-1])})
             if len(lengths) > 1:
                 raise ValueError(f"{_name(path)}: the columns differ in length: {sorted(lengths)}")
-            splits = np.array([0, *lengths]) if splits is None else splits
-            if feature.length is not None and (np.diff(splits) != feature.length).any():
-                got = np.diff(splits).tolist()
+            offsets = np.array([0, *lengths]) if offsets is None else offsets
+            if feature.length is not None and (np.diff(offsets) != feature.length).any():
+                got = np.diff(offsets).tolist()
                 raise ValueError(f"{_name(path)}: got {got} rows, expected {feature.length}")
-            yield from self._encode_rows(feature.feature, values, (*path, None), splits)
+            yield from self._encode_rows(feature.feature, values, (*path, None), offsets)
         elif values is not None or not (isinstance(feature, Tensor) and feature.optional):
-            yield from self._encode_by_fallback(feature, values, path, splits)
+            yield from self._encode_by_fallback(feature, values, path, offsets)
 
     def _encode_by_fallback(
-        self, feature: Feature, values: Any, path: Path, splits: np.ndarray | None
+        self, feature: Feature, values: Any, path: Path, offsets: np.ndarray | None
     ) -> Fields:
         """Yields the fields of examples for columns with a row for each example."""
-        rows = _in_one_row(feature, values) if splits is None else values
-        bounds = np.arange(2 if splits is None else len(splits))
-        if splits is not None and set(_lengths(rows)) != {len(splits) - 1}:
+        rows = _as_one_row(feature, values) if offsets is None else values
+        bounds = np.arange(2 if offsets is None else len(offsets))
+        if offsets is not None and set(_lengths(rows)) != {len(offsets) - 1}:
             got = sorted(set(_lengths(rows)))
-            raise ValueError(f"{_name(path)}: got {got} rows for {len(splits) - 1} examples")
-        leaves = None if isinstance(feature, Dataset) else _leaves(feature, rows, path)
+            raise ValueError(f"{_name(path)}: got {got} rows for {len(offsets) - 1} examples")
+        leaves = None if isinstance(feature, Dataset) else _find_leaves(feature, rows, path)
         if leaves is None:
             yield from self._fallback(path, rows, bounds)
             return
         for leaf in leaves:
             if leaf.lengths:  # The first splits are those of the examples.
                 lengths, *inner = leaf.lengths
-                yield from self._encode_leaf(leaf._replace(lengths=inner), _ends(lengths))
+                yield from self._encode_leaf(leaf._replace(lengths=inner), _offsets_of(lengths))
             else:
                 yield from self._encode_leaf(leaf, bounds)
 
-    def _encode_rows(self, feature: Feature, rows: Any, path: Path, splits: np.ndarray) -> Fields:
+    def _encode_rows(self, feature: Feature, rows: Any, path: Path, offsets: np.ndarray) -> Fields:
         """Yields the fields of examples for a column, or a dict of columns."""
         if type(feature) is Features and isinstance(rows, Mapping):
             for name, child, child_rows in _children(feature, rows, path):
-                yield from self._encode_rows(child, child_rows, (*path, name), splits)
+                yield from self._encode_rows(child, child_rows, (*path, name), offsets)
             return
-        leaves = _leaves(feature, rows, path)
+        leaves = _find_leaves(feature, rows, path)
         if leaves is None:
-            yield from self._fallback(path, rows, splits)
+            yield from self._fallback(path, rows, offsets)
         else:
             for leaf in leaves:
-                yield from self._encode_leaf(leaf, splits)
+                yield from self._encode_leaf(leaf, offsets)
 
-    def _encode_leaf(self, leaf: _Leaf, splits: np.ndarray) -> Fields:
+    def _encode_leaf(self, leaf: _Leaf, offsets: np.ndarray) -> Fields:
         """Yields the fields of examples for a column."""
         row_lengths = []
         for lengths in leaf.lengths:
-            row_lengths.append(_int64_lists(lengths, splits))
-            splits = _ends(lengths)[splits]
-        fields: Any = _fields_of_rows(leaf.feature, leaf.rows, splits, _name(leaf.path))
+            row_lengths.append(_encode_int64s(lengths, offsets))
+            offsets = _offsets_of(lengths)[offsets]
+        fields: Any = _encode_fields(leaf.feature, leaf.rows, offsets, _name(leaf.path))
         if fields is None:
-            fields = self._fallback(leaf.path, leaf.rows, splits)
+            fields = self._fallback(leaf.path, leaf.rows, offsets)
         for name, lists in fields:
             for level, level_lengths in enumerate(row_lengths):
                 yield f"{name}/ragged_row_lengths_{level}", level_lengths
             yield (f"{name}/ragged_flat_values" if row_lengths else name), lists
 
-    def _encode_images(self, path: Path, rows: Any, splits: np.ndarray) -> Fields:
+    def _encode_images(self, path: Path, rows: Any, offsets: np.ndarray) -> Fields:
         """Yields the field of images, as PNG files.
 
         Raises:
@@ -245,11 +245,11 @@ class ExampleEncoder:
         feature = feature_at(self.features, path)
         files = png_files(feature, rows, self._png_level)
         if files is None:
-            raise _mismatch(feature, path, rows)
-        yield _name(path), bytes_lists(files, splits)
+            raise _mismatch_error(feature, path, rows)
+        yield _name(path), bytes_lists(files, offsets)
 
 
-def _join(fields: Fields) -> list[bytes]:
+def _join_fields(fields: Fields) -> list[bytes]:
     """Returns the bytes of examples from their fields."""
     pieces: list[list[bytes]] = []
     for key, (contents, tag, is_packed) in sorted(fields, key=operator.itemgetter(0)):
@@ -307,15 +307,15 @@ def _lengths(rows: Any) -> Iterator[int]:
         yield len(rows)
 
 
-def _ends(lengths: np.ndarray) -> np.ndarray:
+def _offsets_of(lengths: np.ndarray) -> np.ndarray:
     """Returns the offsets of rows from their lengths, with the end of the last row."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
-def _in_one_row(feature: Feature, value: Any) -> Any:
+def _as_one_row(feature: Feature, value: Any) -> Any:
     """Returns a value as a column of one row if that is lossless; otherwise as a list."""
     if isinstance(feature, nodes.Sequence) and isinstance(value, Mapping) and value:
-        return {name: _in_one_row(feature, child) for name, child in value.items()}
+        return {name: _as_one_row(feature, child) for name, child in value.items()}
     if isinstance(value, RaggedColumn):
         return RaggedColumn(value, np.array([len(value)]))
     if isinstance(value, np.ndarray | np.generic):
@@ -339,7 +339,7 @@ def _is_number_of(dtype: np.dtype, value: Any) -> bool:
     return dtype.kind == "b" and type(value) is bool
 
 
-def _leaves(
+def _find_leaves(
     feature: Feature, rows: Any, path: Path, sizes: tuple[int | None, ...] = ()
 ) -> list[_Leaf] | None:
     """Returns rows of sequences as columns of their elements; None if that is impossible.
@@ -355,7 +355,7 @@ def _leaves(
             return None
         leaves: list[_Leaf] = []
         for name, child in feature.features.items():
-            inner = _leaves(child, rows[name], (*path, name), sizes)
+            inner = _find_leaves(child, rows[name], (*path, name), sizes)
             if inner is None:
                 return None
             leaves += inner
@@ -364,7 +364,7 @@ def _leaves(
         are_equal = all(all(map(np.array_equal, lengths, outer[0])) for lengths in outer[1:])
         return leaves if are_equal else None
     if isinstance(feature, nodes.Sequence):
-        return _leaves(feature.feature, rows, (*path, None), (*sizes, feature.length))
+        return _find_leaves(feature.feature, rows, (*path, None), (*sizes, feature.length))
     lengths = []
     for size in sizes:
         column = _as_ragged(rows)
@@ -382,30 +382,30 @@ def _as_ragged(rows: Any) -> RaggedColumn | None:
     return rows if isinstance(rows, RaggedColumn) else None
 
 
-def each_row(rows: Any) -> list[Any]:
+def list_rows(rows: Any) -> list[Any]:
     """Returns the list of the rows of a column, or of a dict of columns."""
     if isinstance(rows, Mapping):
-        by_row = zip(*map(each_row, rows.values()), strict=True)
+        by_row = zip(*map(list_rows, rows.values()), strict=True)
         return [dict(zip(rows, row)) for row in by_row]
     return list(rows)
 
 
-def cut_rows(rows: Any, splits: np.ndarray) -> list[Any]:
+def split_rows(rows: Any, offsets: np.ndarray) -> list[Any]:
     """Returns the rows of each example.
 
     Args:
       rows: A column, or a dict of columns, with the rows of all examples.
-      splits: The offset of the first row of each example, and the end of the rows.
+      offsets: The offset of the first row of each example, and the end of the rows.
     """
-    if len(splits) == 2:  # All rows, of any type.
+    if len(offsets) == 2:  # All rows, of any type.
         return [rows]
     if isinstance(rows, Mapping):
-        cuts = zip(*(cut_rows(child, splits) for child in rows.values()))
+        cuts = zip(*(split_rows(child, offsets) for child in rows.values()))
         return [dict(zip(rows, cut)) for cut in cuts]
     if isinstance(rows, RaggedColumn):
-        values = cut_rows(rows.values, _ends(rows.lengths)[splits])
-        return [RaggedColumn(*cut) for cut in zip(values, cut_rows(rows.lengths, splits))]
-    return [rows[begin:end] for begin, end in itertools.pairwise(splits.tolist())]
+        values = split_rows(rows.values, _offsets_of(rows.lengths)[offsets])
+        return [RaggedColumn(*cut) for cut in zip(values, split_rows(rows.lengths, offsets))]
+    return [rows[start:end] for start, end in itertools.pairwise(offsets.tolist())]
 
 
 def png_files(feature: Feature, rows: Any, level: int | None) -> list[bytes] | None:
@@ -438,7 +438,7 @@ def are_encoded_as_png(feature: Feature, rows: Any) -> bool:
     )
 
 
-def _mismatch(feature: Feature, path: Path, rows: Any) -> ValueError:
+def _mismatch_error(feature: Feature, path: Path, rows: Any) -> ValueError:
     """Returns the error that values do not match their feature."""
     is_array = isinstance(rows, np.ndarray)
     got = f"{rows.dtype} of shape {rows.shape[1:]}" if is_array else f"{rows!r:.100}"
@@ -461,20 +461,20 @@ def _mismatch(feature: Feature, path: Path, rows: Any) -> ValueError:
 # --- Lists.
 
 
-def _fields_of_rows(
-    feature: Feature, rows: Any, splits: np.ndarray, name: str
-) -> list[tuple[str, Lists]] | None:
+def _encode_fields(
+    feature: Feature, rows: Any, offsets: np.ndarray, name: str
+) -> list[tuple[str, FieldLists]] | None:
     """Returns the fields of a column; None if this encoder does not support it."""
     if isinstance(feature, Tensor):
-        return _tensor_fields(feature, rows, splits, name)
+        return _encode_tensors(feature, rows, offsets, name)
     if isinstance(feature, Image) and _are_encoded_as(feature.encoding_format, rows):
-        return [(name, bytes_lists(rows, splits))]
+        return [(name, bytes_lists(rows, offsets))]
     return None
 
 
-def _tensor_fields(
-    feature: Tensor, rows: Any, splits: np.ndarray, name: str
-) -> list[tuple[str, Lists]] | None:
+def _encode_tensors(
+    feature: Tensor, rows: Any, offsets: np.ndarray, name: str
+) -> list[tuple[str, FieldLists]] | None:
     """Returns the fields of a column of tensors; None if this encoder does not support it."""
     if isinstance(rows, np.ndarray) and rows.dtype == object and not feature.is_text:
         rows = list(rows)  # The tensors differ in shape.
@@ -483,7 +483,7 @@ def _tensor_fields(
     if feature.encoding == "none":
         if has_dynamic_shape or not is_column or not _are_classes(feature, rows):
             return None
-        values = _lists_of(rows, splits)
+        values = _encode_lists(rows, offsets)
         return None if values is None else [(name, values)]
     if is_column:
         shapes = np.tile(np.array(rows.shape[1:], np.int64), len(rows))
@@ -494,13 +494,13 @@ def _tensor_fields(
     else:
         return None
     if feature.encoding == "zlib":
-        values = bytes_lists((zlib.compress(row.tobytes()) for row in rows), splits)
+        values = bytes_lists((zlib.compress(row.tobytes()) for row in rows), offsets)
     elif is_column:
-        values = _raw_lists(rows, splits)
+        values = _encode_raw_lists(rows, offsets)
     else:
-        values = bytes_lists((row.tobytes() for row in rows), splits)
+        values = bytes_lists((row.tobytes() for row in rows), offsets)
     if has_dynamic_shape:
-        shape_lists = _int64_lists(shapes, splits * len(feature.shape))
+        shape_lists = _encode_int64s(shapes, offsets * len(feature.shape))
         return [(f"{name}/shape", shape_lists), (f"{name}/value", values)]
     return [(name, values)]
 
@@ -526,51 +526,51 @@ def _are_encoded_as(codec: str, rows: Any) -> bool:
     )
 
 
-def _lists_of(rows: np.ndarray, splits: np.ndarray) -> Lists | None:
+def _encode_lists(rows: np.ndarray, offsets: np.ndarray) -> FieldLists | None:
     width = math.prod(rows.shape[1:])
     if rows.dtype == object:
         items = [item.encode() if isinstance(item, str) else item for item in rows.flat]
         if not all(isinstance(item, bytes) for item in items):
             return None
-        return bytes_lists(items, splits * width)
+        return bytes_lists(items, offsets * width)
     if rows.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
             # Through float64, like TFDS: it turns signalling NaNs into quiet ones.
             floats = rows.astype(np.float64).astype("<f4")
-        contents = _slices(floats.tobytes(), splits * (4 * width))
-        return Lists(contents, _FLOAT_LIST, is_packed=True)
+        contents = _slice_bytes(floats.tobytes(), offsets * (4 * width))
+        return FieldLists(contents, _FLOAT_LIST, is_packed=True)
     if rows.dtype.kind in "bui":
-        return _int64_lists(rows, splits * width)
+        return _encode_int64s(rows, offsets * width)
     return None
 
 
-def _raw_lists(rows: np.ndarray, splits: np.ndarray) -> Lists:
+def _encode_raw_lists(rows: np.ndarray, offsets: np.ndarray) -> FieldLists:
     """Returns byte-string lists of rows, which have the same length."""
     size = rows.nbytes // max(len(rows), 1)
     head = _ITEMS + encode_varint(size)
     items = np.empty((len(rows), len(head) + size), np.uint8)
     items[:, : len(head)] = np.frombuffer(head, np.uint8)
     items[:, len(head) :] = np.frombuffer(rows.tobytes(), np.uint8).reshape(len(rows), size)
-    return Lists(_slices(items.tobytes(), splits * items.shape[1]), _BYTES_LIST)
+    return FieldLists(_slice_bytes(items.tobytes(), offsets * items.shape[1]), _BYTES_LIST)
 
 
-def bytes_lists(values: Iterable[bytes], splits: np.ndarray) -> Lists:
+def bytes_lists(values: Iterable[bytes], offsets: np.ndarray) -> FieldLists:
     """Returns a field of byte strings.
 
     Args:
       values: The strings of all examples.
-      splits: The offset of the first string of each example, and the end of the strings.
+      offsets: The offset of the first string of each example, and the end of the strings.
     """
     items = [delimited(_ITEMS, value) for value in values]
-    bounds = itertools.pairwise(splits.tolist())
-    return Lists([b"".join(items[begin:end]) for begin, end in bounds], _BYTES_LIST)
+    bounds = itertools.pairwise(offsets.tolist())
+    return FieldLists([b"".join(items[start:end]) for start, end in bounds], _BYTES_LIST)
 
 
-def _int64_lists(values: np.ndarray, splits: np.ndarray) -> Lists:
+def _encode_int64s(values: np.ndarray, offsets: np.ndarray) -> FieldLists:
     data, ends = encode_varints(values.ravel())
-    bounds = splits if ends is None else ends[splits]
-    return Lists(_slices(data, bounds), _INT64_LIST, is_packed=True)
+    bounds = offsets if ends is None else ends[offsets]
+    return FieldLists(_slice_bytes(data, bounds), _INT64_LIST, is_packed=True)
 
 
-def _slices(data: bytes, bounds: np.ndarray) -> list[bytes]:
-    return [data[begin:end] for begin, end in itertools.pairwise(bounds.tolist())]
+def _slice_bytes(data: bytes, bounds: np.ndarray) -> list[bytes]:
+    return [data[start:end] for start, end in itertools.pairwise(bounds.tolist())]

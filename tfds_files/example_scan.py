@@ -73,7 +73,7 @@ def layouts_of(features: Features) -> tuple[str, tuple[FieldLayout, ...]]:
     ]
     sequences.sort(key=lambda name: (name != "steps", not isinstance(features[name], Dataset)))
     sequence = sequences[0] if sequences else ""
-    layouts = (_layout(leaf, sequence) for leaf in leaves_of(features))
+    layouts = (_find_layout(leaf, sequence) for leaf in leaves_of(features))
     return sequence, tuple(sorted(layouts))
 
 
@@ -87,7 +87,7 @@ def direct_encoding(shape: tuple[int | None, ...], dtype: np.dtype) -> str:
     return "none" if is_plain or dtype.kind == "O" else "bytes"
 
 
-def _layout(leaf: Leaf, sequence: str) -> FieldLayout:
+def _find_layout(leaf: Leaf, sequence: str) -> FieldLayout:
     feature = leaf.feature
     in_sequence = len(leaf.lengths) > 0 and leaf.path[0] == sequence
     not_direct = FieldLayout(leaf.name, "", in_sequence=in_sequence)
@@ -124,7 +124,7 @@ class Scanner:
 
     def __init__(self, features: Features, raw: mmap.mmap, path: str) -> None:
         self.sequence, self.layouts = layouts_of(features)
-        self._counters = _counters_of(features, self.sequence)
+        self._counters = _find_counters(features, self.sequence)
         self._names = sorted({layout.name for layout in self.layouts} | self._counters.keys())
         self._columns = {name.encode(): i for i, name in enumerate(self._names)}
         self._max_name_length = max(map(len, self._columns), default=0)
@@ -132,13 +132,15 @@ class Scanner:
         self._path = path
         self._data = np.frombuffer(raw, np.uint8)
 
-    def scan(self, begins: np.ndarray, ends: np.ndarray, first: int) -> dict[str, np.ndarray]:
+    def scan(
+        self, offsets: np.ndarray, end_offsets: np.ndarray, first_index: int
+    ) -> dict[str, np.ndarray]:
         """Finds the fields of examples.
 
         Args:
-          begins: The byte offsets of the examples in the file.
-          ends: The ends of the examples.
-          first: The index of the first example.
+          offsets: The byte offsets of the examples in the file.
+          end_offsets: The ends of the examples.
+          first_index: The index of the first example.
 
         Returns:
           The arrays of fields of `ShardIndex`; and for each field of strings, the number of strings
@@ -147,8 +149,8 @@ class Scanner:
         Raises:
           DamagedFileError: The bytes are not an example.
         """
-        kinds, list_begins, list_ends, irregular = self._lists(begins, ends)
-        shape = len(begins), len(self.layouts)
+        kinds, list_starts, list_ends, is_irregular = self._find_lists(offsets, end_offsets)
+        shape = len(offsets), len(self.layouts)
         starts, sizes, counts = (np.zeros(shape, np.int64) for _ in range(3))
         string_ends: dict[str, list[list[int]]] = {}
         for field, layout in enumerate(self.layouts):
@@ -156,41 +158,40 @@ class Scanner:
                 continue
             column = self._columns[layout.name.encode()]
             is_present = kinds[:, column] == _LISTS[layout.kind]
-            is_present &= ~irregular & (list_ends[:, column] > list_begins[:, column])
+            is_present &= ~is_irregular & (list_ends[:, column] > list_starts[:, column])
             rows = np.flatnonzero(is_present)
-            begin, end = list_begins[rows, column], list_ends[rows, column]
+            start, end = list_starts[rows, column], list_ends[rows, column]
             if layout.kind == "strings":
-                item_ends = list(map(self._string_ends, begin.tolist(), end.tolist()))
-                string_ends[layout.name] = [[] for _ in range(len(begins))]
+                item_ends = list(map(self._find_string_ends, start.tolist(), end.tolist()))
+                string_ends[layout.name] = [[] for _ in range(len(offsets))]
                 for row, row_ends in zip(rows.tolist(), item_ends):
                     string_ends[layout.name][row] = row_ends
-                start, count = begin, np.array(list(map(len, item_ends)), np.int64)
+                data_start, count = start, np.array(list(map(len, item_ends)), np.int64)
             elif layout.kind == "bytes":
-                start, count = begin + len(layout.head), self._num_items(layout, begin, end)
+                data_start, count = start + len(layout.head), self._count_items(layout, start, end)
             else:
-                size, start = self._varints(begin + 1)
+                size, data_start = self._read_varints(start + 1)
                 count = np.where(size % layout.width == 0, size // layout.width, 0)
-                count[(self._bytes_at(begin) != _TAG) | (start + size != end)] = (
-                    0  # The list is not contiguous.
-                )
+                is_contiguous = (self._read_bytes(start) == _TAG) & (data_start + size == end)
+                count[~is_contiguous] = 0
                 if layout.kind == "integers":
-                    pieces = zip(start.tolist(), end.tolist())
-                    count *= np.array([self._raw[b:e].isascii() for b, e in pieces], np.int64)
-            starts[rows, field], counts[rows, field] = start - begins[rows], count
-            sizes[rows, field] = end - (begin if layout.kind == "bytes" else start)
+                    ranges = map(slice, data_start.tolist(), end.tolist())
+                    count *= np.array([self._raw[range_].isascii() for range_ in ranges], np.int64)
+            starts[rows, field], counts[rows, field] = data_start - offsets[rows], count
+            sizes[rows, field] = end - (start if layout.kind == "bytes" else data_start)
         in_sequence = np.array([layout.in_sequence for layout in self.layouts], bool)
         num_elements = counts[:, in_sequence].max(axis=1, initial=0)
-        self._count_indirect(num_elements, begins, ends, first, kinds, irregular)
+        self._count_indirect(num_elements, offsets, end_offsets, first_index, kinds, is_irregular)
         expected = np.where(in_sequence, num_elements[:, np.newaxis], 1)
         is_direct = (counts > 0) & (counts == expected)
         is_direct &= (starts < NOT_DIRECT) & (sizes < NOT_DIRECT)
         starts[~is_direct], sizes[~is_direct] = NOT_DIRECT, 0
-        last = np.full(shape, NO_VALUE, np.uint8)
+        last_bytes = np.full(shape, NO_VALUE, np.uint8)
         for field, layout in enumerate(self.layouts):
             if layout.kind == "integers":
                 rows = np.flatnonzero(is_direct[:, field])
-                last[rows, field] = self._bytes_at(
-                    begins[rows] + starts[rows, field] + sizes[rows, field] - 1
+                last_bytes[rows, field] = self._read_bytes(
+                    offsets[rows] + starts[rows, field] + sizes[rows, field] - 1
                 )
             elif layout.kind == "strings":
                 for row in np.flatnonzero(~is_direct[:, field]).tolist():
@@ -199,7 +200,7 @@ class Scanner:
             "num_elements": num_elements.astype(np.uint32),
             "starts": starts.astype(np.uint32),
             "sizes": sizes.astype(np.uint32),
-            "last": last,
+            "last_bytes": last_bytes,
         }
         for name, ends_of_rows in string_ends.items():
             arrays[f"counts/{name}"] = np.array(list(map(len, ends_of_rows)), np.int64)
@@ -210,79 +211,79 @@ class Scanner:
 
     # The following functions take and return arrays with a row for each example, or for some.
 
-    def _lists(self, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Returns the kinds, begins and ends of the lists of each example; and the irregular rows.
+    def _find_lists(self, offsets: np.ndarray, end_offsets: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Returns the kinds, starts and ends of the lists of each example; and the irregular rows.
 
         A missing list has the kind 0.
         """
-        shape = len(begins), len(self._names)
+        shape = len(offsets), len(self._names)
         kinds = np.zeros(shape, np.int8)
-        list_begins, list_ends = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        length, position = self._varints(begins + 1)
-        irregular = (self._bytes_at(begins) != _TAG) | (position + length != ends)
-        rows = np.flatnonzero(~irregular)
+        list_starts, list_ends = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        length, position = self._read_varints(offsets + 1)
+        is_irregular = (self._read_bytes(offsets) != _TAG) | (position + length != end_offsets)
+        rows = np.flatnonzero(~is_irregular)
         position = position[rows]
         while len(rows):
-            size, entry = self._varints(position + 1)
-            key_size, key = self._varints(entry + 1)
+            size, entry = self._read_varints(position + 1)
+            key_size, key = self._read_varints(entry + 1)
             value = key + key_size
-            feature_size, feature = self._varints(value + 1)
-            list_size, begin = self._varints(feature + 1)
-            tag, end = self._bytes_at(feature), entry + size
+            feature_size, feature = self._read_varints(value + 1)
+            list_size, start = self._read_varints(feature + 1)
+            tag, end = self._read_bytes(feature), entry + size
             is_empty = feature_size == 0
-            is_list = (begin + list_size == end) & (tag & 7 == wire.LENGTH) & (tag < 0x20)
-            is_regular = (self._bytes_at(position) == _TAG) & (self._bytes_at(entry) == _TAG)
-            is_regular &= (self._bytes_at(value) == _VALUE_TAG) & (end <= ends[rows])
+            is_list = (start + list_size == end) & (tag & 7 == wire.LENGTH) & (tag < 0x20)
+            is_regular = (self._read_bytes(position) == _TAG) & (self._read_bytes(entry) == _TAG)
+            is_regular &= (self._read_bytes(value) == _VALUE_TAG) & (end <= end_offsets[rows])
             is_regular &= (feature + feature_size == end) & (is_empty | (is_list & (tag > 7)))
-            irregular[rows[~is_regular]] = True
-            rows, key, key_size, tag, begin, end, is_empty = (
-                array[is_regular] for array in (rows, key, key_size, tag, begin, end, is_empty)
+            is_irregular[rows[~is_regular]] = True
+            rows, key, key_size, tag, start, end, is_empty = (
+                array[is_regular] for array in (rows, key, key_size, tag, start, end, is_empty)
             )
-            for column, matching in self._match_names(key, key_size, rows, irregular):
-                matching = matching[~is_empty[matching]]
-                kinds[rows[matching], column] = tag[matching] >> 3
-                list_begins[rows[matching], column] = begin[matching]
-                list_ends[rows[matching], column] = end[matching]
-            has_more = (end < ends[rows]) & ~irregular[rows]
+            for column, matches in self._match_names(key, key_size, rows, is_irregular):
+                matches = matches[~is_empty[matches]]
+                kinds[rows[matches], column] = tag[matches] >> 3
+                list_starts[rows[matches], column] = start[matches]
+                list_ends[rows[matches], column] = end[matches]
+            has_more = (end < end_offsets[rows]) & ~is_irregular[rows]
             rows, position = rows[has_more], end[has_more]
-        kinds[irregular] = 0
-        return kinds, list_begins, list_ends, irregular
+        kinds[is_irregular] = 0
+        return kinds, list_starts, list_ends, is_irregular
 
     def _match_names(
-        self, begins: np.ndarray, sizes: np.ndarray, rows: np.ndarray, irregular: np.ndarray
+        self, starts: np.ndarray, sizes: np.ndarray, rows: np.ndarray, is_irregular: np.ndarray
     ) -> Iterable[tuple[int, np.ndarray]]:
         """Yields the column of each field name, with the indices of the matching names."""
-        unmatched = np.arange(len(begins))
+        unmatched = np.arange(len(starts))
         for _ in range(2 * len(self._names) + 2):
             if not len(unmatched):
                 return
             size = int(sizes[unmatched[0]])
-            first = int(begins[unmatched[0]])
-            name = self._raw[first : first + size]
-            matching = sizes[unmatched] == size
+            key_start = int(starts[unmatched[0]])
+            name = self._raw[key_start : key_start + size]
+            matches = sizes[unmatched] == size
             if size <= self._max_name_length:  # Longer names are not those of fields.
-                name_bytes = self._data[begins[unmatched[matching], np.newaxis] + np.arange(size)]
-                matching[matching] = (name_bytes == np.frombuffer(name, np.uint8)).all(axis=1)
+                name_bytes = self._data[starts[unmatched[matches], np.newaxis] + np.arange(size)]
+                matches[matches] = (name_bytes == np.frombuffer(name, np.uint8)).all(axis=1)
             column = self._columns.get(name)
             if column is not None:
-                yield column, unmatched[matching]
-            unmatched = unmatched[~matching]
-        irregular[rows[unmatched]] = True  # Too many names: the file has other features.
+                yield column, unmatched[matches]
+            unmatched = unmatched[~matches]
+        is_irregular[rows[unmatched]] = True  # Too many names: the file has other features.
 
-    def _num_items(self, layout: FieldLayout, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def _count_items(self, layout: FieldLayout, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Returns the number of arrays in each list; 0 if an array has another size."""
         stride = len(layout.head) + layout.width
-        counts, remainders = np.divmod(ends - begins, stride)
+        counts, remainders = np.divmod(ends - starts, stride)
         counts = np.where(remainders > 0, 0, counts)
         for row in np.flatnonzero(counts).tolist():
-            items = self._data[begins[row] : ends[row]].reshape(-1, stride)
+            items = self._data[starts[row] : ends[row]].reshape(-1, stride)
             if not all((items[:, i] == byte).all() for i, byte in enumerate(layout.head)):
                 counts[row] = 0
         return counts
 
-    def _string_ends(self, begin: int, end: int) -> list[int]:
+    def _find_string_ends(self, start: int, end: int) -> list[int]:
         """Returns the ends of the byte strings of a list; empty if its encoding is irregular."""
-        raw, position, ends = self._raw, begin, []
+        raw, position, string_ends = self._raw, start, []
         with contextlib.suppress(IndexError):  # The length of a string goes beyond the file.
             while position < end:
                 size, head = raw[position + 1], 2
@@ -293,23 +294,23 @@ class Scanner:
                 if raw[position] != _TAG or head != _head_size(size):
                     return []
                 position += head + size
-                ends.append(position - begin)
-        return ends if position == end else []
+                string_ends.append(position - start)
+        return string_ends if position == end else []
 
     def _count_indirect(
         self,
         num_elements: np.ndarray,
-        begins: np.ndarray,
-        ends: np.ndarray,
-        first: int,
+        offsets: np.ndarray,
+        end_offsets: np.ndarray,
+        first_index: int,
         kinds: np.ndarray,
-        irregular: np.ndarray,
+        is_irregular: np.ndarray,
     ) -> None:
         """Counts the elements of examples that have no direct field in the sequence."""
         columns = [self._columns[name.encode()] for name in self._counters]
         is_uncounted = (num_elements == 0) & (kinds[:, columns] > 0).any(axis=1)
-        for row in np.flatnonzero(is_uncounted | irregular).tolist():
-            example = self._raw[int(begins[row]) : int(ends[row])]
+        for row in np.flatnonzero(is_uncounted | is_irregular).tolist():
+            example = self._raw[int(offsets[row]) : int(end_offsets[row])]
             try:
                 lists = find_lists(example, set(self._counters))
                 num_elements[row] = max(
@@ -317,25 +318,25 @@ class Scanner:
                 )
             except wire.WireError as e:
                 raise DamagedFileError(
-                    f"{self._path}, record {first + row}, at byte {begins[row]}: "
+                    f"{self._path}, record {first_index + row}, at byte {offsets[row]}: "
                     f"not a tf.train.Example: {e}"
                 ) from e
 
-    def _bytes_at(self, positions: np.ndarray) -> np.ndarray:
+    def _read_bytes(self, positions: np.ndarray) -> np.ndarray:
         """Returns the bytes at offsets; offsets beyond the file get its last byte."""
         content: np.ndarray = self._data[np.minimum(positions, len(self._data) - 1)]
         return content
 
-    def _varints(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _read_varints(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns varints, and the offsets after them; over five bytes, a varint is `_TOO_LONG`."""
-        groups = self._bytes_at(positions).astype(np.int64)
+        groups = self._read_bytes(positions).astype(np.int64)
         values, after, shift = groups & 127, positions + 1, 7
         has_more = groups > 127
         while has_more.any():
             if shift > 28:
                 values[has_more] = _TOO_LONG
                 break
-            groups = np.where(has_more, self._bytes_at(after), 0).astype(np.int64)
+            groups = np.where(has_more, self._read_bytes(after), 0).astype(np.int64)
             values |= (groups & 127) << shift
             after += has_more
             has_more = groups > 127
@@ -343,7 +344,7 @@ class Scanner:
         return values, after
 
 
-def _counters_of(features: Features, sequence: str) -> dict[str, int]:
+def _find_counters(features: Features, sequence: str) -> dict[str, int]:
     """Returns the lists that determine the length of the sequence, and their values per element."""
     counters = {}
     for leaf in leaves_of(features):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,21 +74,21 @@ class ExampleDecoder:
           UnsupportedFileError: The storage of a field is not supported.
         """
         try:
-            stored = find_lists(example, self._names)
+            lists = find_lists(example, self._names)
         except wire.WireError as e:
             raise DamagedFileError(f"no tf.train.Example: {e}") from e
         decoded: dict[str, Any] = {}
         for leaf in self._leaves:
             try:
-                value = _decode_leaf(leaf, stored)
+                value = _decode_leaf(leaf, lists)
             except wire.WireError as e:
                 raise DamagedFileError(f"{leaf.name}: {e}") from e
             except TfdsFilesError as e:
                 raise type(e)(f"{leaf.name}: {e}") from e
-            inner = decoded
+            parent = decoded
             for name in leaf.path[:-1]:
-                inner = inner.setdefault(name, {})
-            inner[leaf.path[-1]] = value
+                parent = parent.setdefault(name, {})
+            parent[leaf.path[-1]] = value
         return decoded
 
 
@@ -108,23 +108,23 @@ def parse_example(example: Buffer) -> dict[str, np.ndarray | list[bytes]]:
     >>> parse_example(b"\n\x0e\n\x0c\n\x03age\x12\x05\x1a\x03\n\x01\x2a")
     {'age': array([42])}
     """
-    values: dict[int, Any] = {BYTES: _strings, FLOATS: _floats, INTS: _ints}
+    readers: dict[int, Any] = {BYTES: _read_strings, FLOATS: _read_floats, INTS: _read_ints}
     try:
         lists = find_lists(example, None)
-        return {name: values[stored.kind](stored) for name, stored in lists.items()}
+        return {name: readers[lists[name].kind](lists[name]) for name in lists}
     except (wire.WireError, UnicodeDecodeError) as e:
         raise DamagedFileError(f"no tf.train.Example: {e}") from e
 
 
 def _select(leaves: list[Leaf], fields: list[str]) -> list[Leaf]:
     for field in fields:
-        if not any(_matches(leaf, field) for leaf in leaves):
+        if not any(_selects(leaf, field) for leaf in leaves):
             names = ", ".join(leaf.name for leaf in leaves)
             raise KeyError(f"no field {field!r}; there are {names}")
-    return [leaf for leaf in leaves if any(_matches(leaf, field) for field in fields)]
+    return [leaf for leaf in leaves if any(_selects(leaf, field) for field in fields)]
 
 
-def _matches(leaf: Leaf, field: str) -> bool:
+def _selects(leaf: Leaf, field: str) -> bool:
     return leaf.name == field or leaf.name.startswith(f"{field}/")
 
 
@@ -139,11 +139,15 @@ class StoredList(NamedTuple):
     begin: int
     end: int
 
+    def fields(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yields the fields of the message, see `wire.fields_of`."""
+        return wire.fields_of(self.example, self.begin, self.end)
+
     def num_values(self) -> int:
         """Returns the number of values of the list; raises a WireError if it is damaged."""
         if self.kind == BYTES:
-            return sum(1 for _ in wire.fields_of(self.example, self.begin, self.end))
-        return len(_ints(self) if self.kind == INTS else _floats(self))
+            return sum(1 for _ in self.fields())
+        return len(_read_ints(self) if self.kind == INTS else _read_floats(self))
 
 
 def find_lists(example: Buffer, names: set[str] | None) -> dict[str, StoredList]:
@@ -173,25 +177,25 @@ def find_lists(example: Buffer, names: set[str] | None) -> dict[str, StoredList]
     return lists
 
 
-def _ints(stored: StoredList) -> np.ndarray:
+def _read_ints(stored_list: StoredList) -> np.ndarray:
     """Returns the values of a list of int64s."""
-    _check_kind(stored, INTS)
+    _check_kind(stored_list, INTS)
     arrays = []
-    for _, wire_type, begin, end in wire.fields_of(stored.example, stored.begin, stored.end):
+    for _, wire_type, begin, end in stored_list.fields():
         if wire_type not in (wire.LENGTH, wire.VARINT):
             raise wire.WireError("an integer of another size")
-        arrays.append(wire.decode_varints(memoryview(stored.example)[begin:end]))
+        arrays.append(wire.decode_varints(memoryview(stored_list.example)[begin:end]))
     return _concatenate(arrays, np.int64)
 
 
-def _floats(stored: StoredList) -> np.ndarray:
+def _read_floats(stored_list: StoredList) -> np.ndarray:
     """Returns the values of a float list; a view of the example if they are contiguous."""
-    _check_kind(stored, FLOATS)
+    _check_kind(stored_list, FLOATS)
     arrays = []
-    for _, wire_type, begin, end in wire.fields_of(stored.example, stored.begin, stored.end):
+    for _, wire_type, begin, end in stored_list.fields():
         if wire_type == wire.VARINT or (end - begin) % 4:
             raise wire.WireError("a float of another size")
-        arrays.append(np.frombuffer(stored.example, "<f4", (end - begin) // 4, begin))
+        arrays.append(np.frombuffer(stored_list.example, "<f4", (end - begin) // 4, begin))
     return _concatenate(arrays, np.float32)
 
 
@@ -201,29 +205,29 @@ def _concatenate(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
 
 
-def _items(stored: StoredList) -> np.ndarray | list[bytes]:
+def _read_items(stored_list: StoredList) -> np.ndarray | list[bytes]:
     """Returns the values of a byte-string list; equal lengths become rows of bytes."""
-    _check_kind(stored, BYTES)
-    example, begin, end = stored.example, stored.begin, stored.end
+    _check_kind(stored_list, BYTES)
+    example, begin, end = stored_list.example, stored_list.begin, stored_list.end
     if begin == end:
         return []
-    _, _, first, first_end = next(wire.fields_of(example, begin, end))
-    head, size = first - begin, first_end - begin
+    _, _, item_begin, item_end = next(stored_list.fields())
+    head, size = item_begin - begin, item_end - begin
     if (end - begin) % size == 0:
         rows = np.frombuffer(example, np.uint8, end - begin, begin).reshape(-1, size)
         if (rows[:, :head] == rows[0, :head]).all():
             return rows[:, head:]
-    return [bytes(example[b:e]) for _, _, b, e in wire.fields_of(example, begin, end)]
+    return [bytes(example[begin:end]) for _, _, begin, end in stored_list.fields()]
 
 
-def _strings(stored: StoredList) -> list[bytes]:
-    items = _items(stored)
+def _read_strings(stored_list: StoredList) -> list[bytes]:
+    items = _read_items(stored_list)
     return items if isinstance(items, list) else [row.tobytes() for row in items]
 
 
-def _check_kind(stored: StoredList, kind: int) -> None:
-    if stored.kind != kind:
-        got, expected = _KIND_NAMES[stored.kind], _KIND_NAMES[kind]
+def _check_kind(stored_list: StoredList, kind: int) -> None:
+    if stored_list.kind != kind:
+        got, expected = _KIND_NAMES[stored_list.kind], _KIND_NAMES[kind]
         raise DamagedFileError(f"got a list of {got}, expected one of {expected}")
 
 
@@ -246,15 +250,15 @@ def _stored_names(leaf: Leaf) -> list[str]:
     return [f"{base}/{name}" for base in bases for name in ("ragged_flat_values", *lengths)]
 
 
-def _decode_leaf(leaf: Leaf, stored: dict[str, StoredList]) -> Any:
+def _decode_leaf(leaf: Leaf, lists: dict[str, StoredList]) -> Any:
     rank = len(leaf.lengths)
     suffix = "/ragged_flat_values" if rank > 1 else ""
     base = f"{leaf.name}/value" if has_dynamic_shape(leaf) else leaf.name
-    values = stored.get(base + suffix)
+    values = lists.get(base + suffix)
     shapes = None
     if has_dynamic_shape(leaf):
-        sizes = stored.get(f"{leaf.name}/shape{suffix}")
-        shapes = np.zeros(0, np.int64) if sizes is None else _ints(sizes)
+        sizes = lists.get(f"{leaf.name}/shape{suffix}")
+        shapes = np.zeros(0, np.int64) if sizes is None else _read_ints(sizes)
         if len(shapes) % len(leaf.feature.shape):
             raise DamagedFileError("a shape is incomplete")
         shapes = shapes.reshape(-1, len(leaf.feature.shape))
@@ -262,14 +266,15 @@ def _decode_leaf(leaf: Leaf, stored: dict[str, StoredList]) -> Any:
         return _decode_value(leaf.feature, values, shapes)
     column: Any = _decode_column(leaf.feature, values, shapes)
     for level in reversed(range(rank - 1)):
-        lengths = stored.get(f"{base}/ragged_row_lengths_{level}")
-        column = _ragged_rows(column, np.zeros(0, np.int64) if lengths is None else _ints(lengths))
+        sizes = lists.get(f"{base}/ragged_row_lengths_{level}")
+        lengths = np.zeros(0, np.int64) if sizes is None else _read_ints(sizes)
+        column = _split_rows(column, lengths)
     if leaf.lengths[0] not in (None, len(column)):
         raise DamagedFileError(f"got {len(column)} elements, expected {leaf.lengths[0]}")
     return column
 
 
-def _ragged_rows(values: Any, lengths: np.ndarray) -> RaggedColumn:
+def _split_rows(values: Any, lengths: np.ndarray) -> RaggedColumn:
     if (lengths < 0).any() or int(lengths.sum()) != len(values):
         raise DamagedFileError(
             f"got {len(values)} elements, expected the {int(lengths.sum())} that the lengths of "
@@ -279,76 +284,77 @@ def _ragged_rows(values: Any, lengths: np.ndarray) -> RaggedColumn:
 
 
 def _decode_value(
-    feature: Tensor | Image, stored: StoredList | None, shapes: np.ndarray | None
+    feature: Tensor | Image, stored_list: StoredList | None, shapes: np.ndarray | None
 ) -> Any:
     """Returns the value of a field outside of sequences."""
     if isinstance(feature, Tensor) and feature.encoding == "none":
-        if stored is None:
-            return _placeholder(feature)
-        values = _plain_values(feature, stored)
+        if stored_list is None:
+            return _create_placeholder(feature)
+        values = _read_plain_values(feature, stored_list)
         if not feature.shape and len(values) == 1:
             return values[0] if feature.is_text else values.reshape(())[()]
         return _reshape(values, feature.shape)
-    if stored is None:
-        return _placeholder(feature)
-    column = _decode_column(feature, stored, shapes)
+    if stored_list is None:
+        return _create_placeholder(feature)
+    column = _decode_column(feature, stored_list, shapes)
     if len(column) != 1:
         raise DamagedFileError(f"got {len(column)} values, expected one")
     return column[0]
 
 
-def _placeholder(feature: Tensor | Image) -> Any:
+def _create_placeholder(feature: Tensor | Image) -> Any:
     """Returns the placeholder of TFDS for a field that an example lacks."""
     if isinstance(feature, Image):
         raise DamagedFileError("it is missing")
     if feature.optional:
         dtype = feature.dtype
         if feature.is_text:
-            least: Any = b""
+            placeholder: Any = b""
         elif dtype.kind in "iu":
-            least = np.iinfo(dtype).min
+            placeholder = np.iinfo(dtype).min
         else:
-            least = False if dtype.kind == "b" else np.finfo(dtype).min
+            placeholder = False if dtype.kind == "b" else np.finfo(dtype).min
         if not feature.shape:
-            return least if feature.is_text else dtype.type(least)
-        return np.full([size or 0 for size in feature.shape], least, dtype)
+            return placeholder if feature.is_text else dtype.type(placeholder)
+        return np.full([size or 0 for size in feature.shape], placeholder, dtype)
     if feature.encoding == "none" and feature.shape.count(None) == 1:
         return np.zeros([size or 0 for size in feature.shape], feature.dtype)
     raise DamagedFileError("it is missing")
 
 
 def _decode_column(
-    feature: Tensor | Image, stored: StoredList | None, shapes: np.ndarray | None
+    feature: Tensor | Image, stored_list: StoredList | None, shapes: np.ndarray | None
 ) -> np.ndarray:
     """Returns the values of all elements of a sequence."""
     if isinstance(feature, Image):
-        files = [] if stored is None else _strings(stored)
+        files = [] if stored_list is None else _read_strings(stored_list)
         if files:
             return stack([images.decode_image(file, feature) for file in files])
         return np.zeros((0, *(size or 0 for size in feature.shape)), feature.dtype)
     if feature.encoding != "none":
-        return _decode_arrays(feature, stored, shapes)
+        return _decode_arrays(feature, stored_list, shapes)
     if None in feature.shape:
         raise UnsupportedFileError("plain arrays of an unknown size in a sequence")
     if 0 in feature.shape:
         raise UnsupportedFileError("plain arrays without elements in a sequence")
-    values = np.zeros(0, feature.dtype) if stored is None else _plain_values(feature, stored)
+    no_values = np.zeros(0, feature.dtype)
+    values = no_values if stored_list is None else _read_plain_values(feature, stored_list)
     return _reshape(values, (None, *feature.shape))
 
 
-def _plain_values(feature: Tensor, stored: StoredList) -> np.ndarray:
+def _read_plain_values(feature: Tensor, stored_list: StoredList) -> np.ndarray:
     dtype = feature.dtype
     if feature.is_text:
-        items = _strings(stored)
+        items = _read_strings(stored_list)
         values = np.empty(len(items), object)
         values[:] = items
         return values
     if dtype.kind in "biu":
-        values = _ints(stored)
+        values = _read_ints(stored_list)
         return values.view(dtype) if dtype == np.uint64 else values.astype(dtype, copy=False)
     if dtype.kind == "c":
         raise UnsupportedFileError("plain complex numbers")
-    floats = _floats(stored)
+    floats = _read_floats(stored_list)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.require(floats.astype(dtype, copy=False), requirements="A")
 
@@ -358,8 +364,8 @@ def _reshape(values: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
     if None not in shape:
         sizes = [int(size or 0) for size in shape]
     elif shape.count(None) == 1:
-        num_known = math.prod(size for size in shape if size is not None)
-        count = len(values) // num_known if num_known else 0
+        known_size = math.prod(size for size in shape if size is not None)
+        count = len(values) // known_size if known_size else 0
         sizes = [count if size is None else size for size in shape]
     else:
         raise UnsupportedFileError("plain arrays of several unknown sizes")
@@ -369,10 +375,10 @@ def _reshape(values: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
 
 
 def _decode_arrays(
-    feature: Tensor, stored: StoredList | None, shapes: np.ndarray | None
+    feature: Tensor, stored_list: StoredList | None, shapes: np.ndarray | None
 ) -> np.ndarray:
     """Returns arrays that are stored as their memory."""
-    items: Any = [] if stored is None else _items(stored)
+    items: Any = [] if stored_list is None else _read_items(stored_list)
     sizes = [size or 0 for size in feature.shape]
     if shapes is not None and len(shapes) != len(items):
         raise DamagedFileError(f"got {len(items)} arrays, and {len(shapes)} shapes")
@@ -392,10 +398,10 @@ def _decode_arrays(
 
 
 def _merge_shapes(sizes: np.ndarray, shape: Sequence[int | None]) -> tuple[int, ...]:
-    merged = tuple(sizes.tolist())
-    if any(size < 0 or expected not in (None, size) for size, expected in zip(merged, shape)):
-        raise DamagedFileError(f"got the shape {merged}, expected {tuple(shape)}")
-    return merged
+    stored_shape = tuple(sizes.tolist())
+    if any(size < 0 or expected not in (None, size) for size, expected in zip(stored_shape, shape)):
+        raise DamagedFileError(f"got the shape {stored_shape}, expected {tuple(shape)}")
+    return stored_shape
 
 
 def _decode_array(data: bytes, feature: Tensor, shape: Sequence[int | None]) -> np.ndarray:

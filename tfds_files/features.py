@@ -219,10 +219,10 @@ def parse_features(tree: Any) -> Features:
     >>> parse_features({"featuresDict": {"features": {"id": scalar}}})["id"].dtype
     dtype('int64')
     """
-    parsed = _parse(tree, "", 0)
-    if not isinstance(parsed, Features):
+    features = _parse_feature(tree, "", 0)
+    if not isinstance(features, Features):
         raise UnsupportedFileError("the examples are not dicts")
-    return parsed
+    return features
 
 
 def images_as_bytes(features: Features) -> Features:
@@ -245,7 +245,7 @@ def images_as_bytes(features: Features) -> Features:
 
 def leaves_of(feature: Feature) -> Iterator[Leaf]:
     """Yields the tensors and images of a tree, in the order of the tree."""
-    yield from _leaves(feature, (), ())
+    yield from _find_leaves(feature, (), ())
 
 
 def check_features(features: Features) -> None:
@@ -277,33 +277,33 @@ def _check_readable(leaf: Leaf) -> None:
         raise ValueError(f"{leaf.name}: TFDS cannot hold {kind}")
 
 
-def _leaves(
+def _find_leaves(
     feature: Feature, path: tuple[str, ...], lengths: tuple[int | None, ...]
 ) -> Iterator[Leaf]:
     if isinstance(feature, Features):
         for name, child in feature.items():
-            yield from _leaves(child, (*path, name), lengths)
+            yield from _find_leaves(child, (*path, name), lengths)
     elif isinstance(feature, Sequence):
-        yield from _leaves(feature.feature, path, (*lengths, feature.length))
+        yield from _find_leaves(feature.feature, path, (*lengths, feature.length))
     elif isinstance(feature, Tensor | Image):
         yield Leaf(path, feature, lengths)
 
 
-def _parse(tree: Any, path: str, depth: int) -> Feature:
+def _parse_feature(tree: Any, path: str, depth: int) -> Feature:
     if depth > _MAX_DEPTH:
         raise DamagedFileError(f"{path}: more than {_MAX_DEPTH} features are nested")
-    tree = _dict(tree, path)
+    tree = _check_dict(tree, path)
     has_arguments = "type" in tree and "proto_cls" not in tree
     if "type" in tree:
-        tree = _from_arguments(tree, path)
-    class_name, doc = str(tree.get("pythonClassName", "")), str(_doc(tree.get("description", "")))
+        tree = _convert_arguments(tree, path)
+    class_name, doc = str(tree.get("pythonClassName", "")), _parse_doc(tree.get("description", ""))
     kinds = [kind for kind in _KINDS if kind in tree]
     if len(kinds) != 1:
         raise UnsupportedFileError(
             f"{path or 'the top'}: unsupported feature {class_name or 'of no class'}, with "
             f"{sorted(tree)}; tensorflow_datasets may read it"
         )
-    content, kind = _dict(tree[kinds[0]], path), _KINDS[kinds[0]]
+    content, kind = _check_dict(tree[kinds[0]], path), _KINDS[kinds[0]]
     parsed = kind.parse(content, path, depth, class_name)
     names = content.keys() if has_arguments else kind.names  # Arguments are named differently.
     return dataclasses.replace(
@@ -315,37 +315,37 @@ def _parse(tree: Any, path: str, depth: int) -> Feature:
     )
 
 
-def _doc(description: Any) -> Any:
-    return description.get("text", "") if isinstance(description, Mapping) else description
+def _parse_doc(description: Any) -> str:
+    return str(description.get("text", "") if isinstance(description, Mapping) else description)
 
 
-def _features_dict(content: Mapping[str, Any], path: str, depth: int, _: str) -> Feature:
-    children = _dict(content.get("features", {}), path)
+def _parse_features_dict(content: Mapping[str, Any], path: str, depth: int, _: str) -> Feature:
+    children = _check_dict(content.get("features", {}), path)
     return Features(
         features={
-            name: _parse(child, f"{path}/{name}" if path else name, depth + 1)
+            name: _parse_feature(child, f"{path}/{name}" if path else name, depth + 1)
             for name, child in sorted(children.items())
         }
     )
 
 
-def _sequence(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
+def _parse_sequence(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
     kind = Dataset if class_name.endswith(".Dataset") else Sequence
-    inner = _parse(content.get("feature"), path, depth + 1)
-    return kind(feature=inner, length=_size(content.get("length", 0), path))
+    element = _parse_feature(content.get("feature"), path, depth + 1)
+    return kind(feature=element, length=_parse_size(content.get("length", 0), path))
 
 
-def _dataset(content: Mapping[str, Any], path: str, depth: int, _: str) -> Feature:
-    return _sequence(content, path, depth, ".Dataset")
+def _parse_dataset(content: Mapping[str, Any], path: str, depth: int, _: str) -> Feature:
+    return _parse_sequence(content, path, depth, ".Dataset")
 
 
-def _tensor(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
+def _parse_tensor(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
     encoding = str(content.get("encoding") or "none").lower()
     if encoding not in _ENCODINGS:
         raise UnsupportedFileError(f"{path}: unsupported encoding {encoding!r}")
     return Tensor(
-        shape=_shape(content, path),
-        dtype=_dtype(content.get("dtype", ""), path),
+        shape=_parse_shape(content, path),
+        dtype=_parse_dtype(content.get("dtype", ""), path),
         encoding=encoding,
         optional=bool(content.get("optional", False)),
         minimum=_parse_number(content.get("minimum"), path),
@@ -353,46 +353,46 @@ def _tensor(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
     )
 
 
-def _text(_: Mapping[str, Any], __: str, ___: int, ____: str) -> Feature:
+def _parse_text(_: Mapping[str, Any], __: str, ___: int, ____: str) -> Feature:
     return Tensor(dtype=np.dtype(object))
 
 
-def _class_label(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
-    num_classes = _size(content.get("numClasses", -1), path)
+def _parse_class_label(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
+    num_classes = _parse_size(content.get("numClasses", -1), path)
     return Tensor(dtype=np.dtype(np.int64), num_classes=num_classes)
 
 
-def _bounding_box(_: Mapping[str, Any], __: str, ___: int, ____: str) -> Feature:
+def _parse_bounding_box(_: Mapping[str, Any], __: str, ___: int, ____: str) -> Feature:
     return Tensor(shape=(4,), dtype=np.dtype(np.float32))
 
 
-def _audio(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
+def _parse_audio(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
     if content.get("lazyDecode"):
         raise UnsupportedFileError(
             f"{path}: sound stored as files; tensorflow_datasets reads them, with pydub"
         )
     content = {"dtype": "int64", **content}
     rate = _parse_number(content.get("sampleRate"), path)
-    return dataclasses.replace(_tensor(content, path, depth, class_name), sample_rate=rate)  # type: ignore[call-arg]
+    return dataclasses.replace(_parse_tensor(content, path, depth, class_name), sample_rate=rate)  # type: ignore[call-arg]
 
 
-def _image(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
-    label = _dict(content.get("label", {}), path)
+def _parse_image(content: Mapping[str, Any], path: str, _: int, __: str) -> Feature:
+    label = _check_dict(content.get("label", {}), path)
     return Image(
-        shape=_shape(content, path) or (None, None, 3),
-        dtype=_dtype(content.get("dtype") or "uint8", path),
+        shape=_parse_shape(content, path) or (None, None, 3),
+        dtype=_parse_dtype(content.get("dtype") or "uint8", path),
         encoding_format=str(content.get("encodingFormat") or ""),
-        num_classes=_size(label["numClasses"], path) if label else None,
+        num_classes=_parse_size(label["numClasses"], path) if label else None,
     )
 
 
-def _video(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
-    length, *shape = _shape(content, path)
-    frame = _image(content, path, depth, class_name)
+def _parse_video(content: Mapping[str, Any], path: str, depth: int, class_name: str) -> Feature:
+    length, *shape = _parse_shape(content, path)
+    frame = _parse_image(content, path, depth, class_name)
     return Sequence(feature=dataclasses.replace(frame, shape=tuple(shape)), length=length)  # type: ignore[call-arg]
 
 
-def _translation(content: Mapping[str, Any], _: str, __: int, ___: str) -> Feature:
+def _parse_translation(content: Mapping[str, Any], _: str, __: int, ___: str) -> Feature:
     text = Tensor(dtype=np.dtype(object))
     if content.get("variableLanguagesPerExample"):
         return Sequence(feature=Features(features={"language": text, "translation": text}))
@@ -401,12 +401,12 @@ def _translation(content: Mapping[str, Any], _: str, __: int, ___: str) -> Featu
 
 def _kind_of(feature: Any) -> tuple[str, str]:
     """Returns the proto kind of a feature, and the usual TFDS class of that kind."""
-    named = _kind_of_class(feature.class_name)
+    class_kind = _kind_of_class(feature.class_name)
     if isinstance(feature, Features):
-        kind = "translation" if named == "translation" else "featuresDict"
+        kind = "translation" if class_kind == "translation" else "featuresDict"
         return kind, "features_dict.FeaturesDict"
     if isinstance(feature, Sequence):
-        kind = named if named in ("video", "translation") else "sequence"
+        kind = class_kind if class_kind in ("video", "translation") else "sequence"
         is_dataset = isinstance(feature, Dataset)
         return kind, "dataset_feature.Dataset" if is_dataset else "sequence_feature.Sequence"
     if isinstance(feature, Image):
@@ -414,8 +414,8 @@ def _kind_of(feature: Any) -> tuple[str, str]:
         return "image", "labeled_image.LabeledImage" if is_labeled else "image_feature.Image"
     if not isinstance(feature, Tensor):
         raise ValueError(f"TFDS has no feature for {feature!r:.100}")
-    if named in ("tensor", "text", "classLabel", "boundingBox", "audio"):
-        return named, ""
+    if class_kind in ("tensor", "text", "classLabel", "boundingBox", "audio"):
+        return class_kind, ""
     if feature.num_classes is not None:
         return "classLabel", "class_label_feature.ClassLabel"
     if feature.sample_rate is not None:
@@ -426,78 +426,78 @@ def _kind_of(feature: Any) -> tuple[str, str]:
     return "tensor", "tensor_feature.Tensor"
 
 
-def _tensor_json(feature: Tensor) -> dict[str, Any]:
+def _write_tensor(feature: Tensor) -> dict[str, Any]:
     return {
-        **_array_json(feature.shape, feature.dtype),
+        **_write_array(feature.shape, feature.dtype),
         "encoding": feature.encoding,
         "optional": feature.optional or None,
-        "minimum": _number_json(feature.minimum),
-        "maximum": _number_json(feature.maximum),
+        "minimum": _write_number(feature.minimum),
+        "maximum": _write_number(feature.maximum),
     }
 
 
-def _audio_json(feature: Tensor) -> dict[str, Any]:
+def _write_audio(feature: Tensor) -> dict[str, Any]:
     return {
-        **_array_json(feature.shape, feature.dtype),
+        **_write_array(feature.shape, feature.dtype),
         "encoding": feature.encoding.upper(),
-        "sampleRate": _number_json(feature.sample_rate),
+        "sampleRate": _write_number(feature.sample_rate),
     }
 
 
-def _image_json(feature: Image) -> dict[str, Any]:
+def _write_image(feature: Image) -> dict[str, Any]:
     label = {"numClasses": str(feature.num_classes)}
     return {
-        **_array_json(feature.shape, feature.dtype),
+        **_write_array(feature.shape, feature.dtype),
         "encodingFormat": feature.encoding_format or None,
         "label": None if feature.num_classes is None else label,
     }
 
 
-def _video_json(feature: Sequence) -> dict[str, Any]:
+def _write_video(feature: Sequence) -> dict[str, Any]:
     frame = feature.feature
     if not isinstance(frame, Image):
         raise ValueError(f"a video needs frames that are images, not {frame!r:.100}")
-    shape = _array_json((feature.length, *frame.shape), frame.dtype)
+    shape = _write_array((feature.length, *frame.shape), frame.dtype)
     return {**shape, "encodingFormat": frame.encoding_format or None}
 
 
-def _array_json(shape: Shape, dtype: np.dtype) -> dict[str, Any]:
-    sizes = [_size_json(size) for size in shape]
+def _write_array(shape: Shape, dtype: np.dtype) -> dict[str, Any]:
+    sizes = [_write_size(size) for size in shape]
     name = "string" if dtype.kind == "O" else dtype.name
     return {"shape": {"dimensions": sizes} if sizes else {}, "dtype": name}
 
 
-def _size_json(size: int | None) -> str:
+def _write_size(size: int | None) -> str:
     return "-1" if size is None else str(size)
 
 
-def _number_json(value: float | None) -> str | None:
+def _write_number(value: float | None) -> str | None:
     if value is not None and value != int(value):
         raise ValueError(f"TFDS can hold only whole numbers here, not {value!r}")
     return None if value is None else str(int(value))
 
 
-def _features_dict_json(feature: Features) -> dict[str, Any]:
+def _write_features_dict(feature: Features) -> dict[str, Any]:
     children = {name: child.to_json() for name, child in feature.items()}
     return {"features": children or None}
 
 
-def _sequence_json(feature: Sequence) -> dict[str, Any]:
+def _write_sequence(feature: Sequence) -> dict[str, Any]:
     # Protos omit a length of zero.
-    length = None if feature.length == 0 else _size_json(feature.length)
+    length = None if feature.length == 0 else _write_size(feature.length)
     return {"feature": feature.feature.to_json(), "length": length}
 
 
-def _translation_json(feature: Features | Sequence) -> dict[str, Any]:
+def _write_translation(feature: Features | Sequence) -> dict[str, Any]:
     is_variable = isinstance(feature, Sequence) or None
     return {"variableLanguagesPerExample": is_variable}
 
 
-def _bounding_box_json(feature: Tensor) -> dict[str, Any]:
-    return _array_json(feature.shape, feature.dtype)
+def _write_bounding_box(feature: Tensor) -> dict[str, Any]:
+    return _write_array(feature.shape, feature.dtype)
 
 
-def _class_label_json(feature: Tensor) -> dict[str, Any]:
+def _write_class_label(feature: Tensor) -> dict[str, Any]:
     return {"numClasses": None if feature.num_classes is None else str(feature.num_classes)}
 
 
@@ -519,17 +519,17 @@ _TENSOR = ("shape", "dtype", "encoding")
 _IMAGE = ("shape", "dtype", "encodingFormat")
 # By the name of the field in the proto.
 _KINDS = {
-    "featuresDict": _Kind(_features_dict, _features_dict_json, ("features",)),
-    "sequence": _Kind(_sequence, _sequence_json, ("feature", "length")),
-    "dataset": _Kind(_dataset, _sequence_json, ("feature", "length")),
-    "tensor": _Kind(_tensor, _tensor_json, (*_TENSOR, "optional", "minimum", "maximum")),
-    "text": _Kind(_text, lambda _: {}),
-    "classLabel": _Kind(_class_label, _class_label_json, ("numClasses",)),
-    "boundingBox": _Kind(_bounding_box, _bounding_box_json, ("shape", "dtype")),
-    "audio": _Kind(_audio, _audio_json, (*_TENSOR, "sampleRate")),
-    "image": _Kind(_image, _image_json, (*_IMAGE, "label")),
-    "video": _Kind(_video, _video_json, _IMAGE),
-    "translation": _Kind(_translation, _translation_json, ("variableLanguagesPerExample",)),
+    "featuresDict": _Kind(_parse_features_dict, _write_features_dict, ("features",)),
+    "sequence": _Kind(_parse_sequence, _write_sequence, ("feature", "length")),
+    "dataset": _Kind(_parse_dataset, _write_sequence, ("feature", "length")),
+    "tensor": _Kind(_parse_tensor, _write_tensor, (*_TENSOR, "optional", "minimum", "maximum")),
+    "text": _Kind(_parse_text, lambda _: {}),
+    "classLabel": _Kind(_parse_class_label, _write_class_label, ("numClasses",)),
+    "boundingBox": _Kind(_parse_bounding_box, _write_bounding_box, ("shape", "dtype")),
+    "audio": _Kind(_parse_audio, _write_audio, (*_TENSOR, "sampleRate")),
+    "image": _Kind(_parse_image, _write_image, (*_IMAGE, "label")),
+    "video": _Kind(_parse_video, _write_video, _IMAGE),
+    "translation": _Kind(_parse_translation, _write_translation, ("variableLanguagesPerExample",)),
 }
 
 
@@ -550,7 +550,7 @@ def _kind_of_class(class_name: str) -> str | None:
     return kind if kind in _KINDS else None
 
 
-def _from_arguments(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _convert_arguments(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Returns the proto of a feature from its class and arguments, the form of older TFDS."""
     class_name, content = str(tree["type"]), tree.get("content", {})
     kind = _kind_of_class(class_name)
@@ -562,7 +562,7 @@ def _from_arguments(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
     if isinstance(content, str):
         content = json.loads(content)
     if "proto_cls" not in tree:
-        content = dict(_dict(content, path))
+        content = dict(_check_dict(content, path))
         if kind == "featuresDict":
             content = {"features": content}
         for name, argument in (
@@ -581,20 +581,20 @@ def _from_arguments(tree: Mapping[str, Any], path: str) -> dict[str, Any]:
     return {"pythonClassName": class_name, kind: content}
 
 
-def _dict(value: Any, path: str) -> Mapping[str, Any]:
+def _check_dict(value: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise DamagedFileError(f"{path or 'the top'}: got {type(value).__name__}, expected a dict")
     return value
 
 
-def _shape(content: Mapping[str, Any], path: str) -> Shape:
+def _parse_shape(content: Mapping[str, Any], path: str) -> Shape:
     sizes = content.get("shape") or ()
     if isinstance(sizes, Mapping):
         sizes = sizes.get("dimensions", ())
-    return tuple(_size(size, path) for size in sizes)
+    return tuple(_parse_size(size, path) for size in sizes)
 
 
-def _size(value: Any, path: str) -> int | None:
+def _parse_size(value: Any, path: str) -> int | None:
     """Returns a size; None if unknown, which is -1 in protos and null in arguments."""
     if value is None:
         return None
@@ -614,7 +614,7 @@ def _parse_number(value: Any, path: str) -> float | None:
         raise DamagedFileError(f"{path}: got {value!r:.50}, expected a number") from None
 
 
-def _dtype(name: Any, path: str) -> np.dtype:
+def _parse_dtype(name: Any, path: str) -> np.dtype:
     if name in ("string", "object"):
         return np.dtype(object)
     if name == "bfloat16":

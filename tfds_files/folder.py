@@ -57,7 +57,7 @@ class Split:
 
     Args:
       name: Its name.
-      pieces: The ranges of records of its examples.
+      shards: The ranges of records of its examples.
       folder: Its dataset.
 
     Attributes:
@@ -67,18 +67,18 @@ class Split:
       paths: The files.
     """
 
-    def __init__(self, name: str, pieces: Iterable[RecordRange], folder: DatasetFolder) -> None:
+    def __init__(self, name: str, shards: Iterable[RecordRange], folder: DatasetFolder) -> None:
         self.name, self.folder = name, folder
-        self._pieces = tuple(pieces)
-        self.shard_lengths = tuple(piece.end - piece.begin for piece in self._pieces)
-        self.paths = tuple(piece.path for piece in self._pieces)
-        self._ends = list(itertools.accumulate(self.shard_lengths))
+        self._shards = tuple(shards)
+        self.shard_lengths = tuple(shard.end - shard.begin for shard in self._shards)
+        self.paths = tuple(shard.path for shard in self._shards)
+        self._end_indices = list(itertools.accumulate(self.shard_lengths))
 
     def __repr__(self) -> str:
         return f"Split({self.name!r}, {len(self)} examples in {len(self.paths)} shards)"
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return self._end_indices[-1] if self._end_indices else 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self.example(index) for index in range(len(self)))
@@ -98,13 +98,13 @@ class Split:
           KeyError: There is no such field.
           DamagedFileError: It cannot be read; names the file, record and field.
         """
-        piece, record = self._location_of(index)
+        shard, record = self._locate(index)
         decoder = self.folder.decoder(None if fields is None else tuple(fields))
-        data = _read(piece, record)
+        data = _read_record(shard, record)
         try:
             return decoder.decode(data)
         except TfdsFilesError as e:
-            raise type(e)(f"{piece.path}, record {record}: {e}") from e
+            raise type(e)(f"{shard.path}, record {record}: {e}") from e
 
     def example_bytes(self, index: int) -> bytes:
         """Returns the bytes of an example, a `tf.train.Example`.
@@ -113,15 +113,15 @@ class Split:
           IndexError: There is no such example.
           DamagedFileError: It cannot be read.
         """
-        return bytes(_read(*self._location_of(index)))
+        return bytes(_read_record(*self._locate(index)))
 
-    def cut(self, begin: int, end: int) -> Iterator[RecordRange]:
+    def record_ranges(self, begin: int, end: int) -> Iterator[RecordRange]:
         """Yields the ranges of records of a range of examples."""
-        for piece, after in zip(self._pieces, self._ends):
-            first = after - (piece.end - piece.begin)
-            low, high = max(begin, first) - first, min(end, after) - first
+        for shard, shard_end in zip(self._shards, self._end_indices):
+            start = shard_end - (shard.end - shard.begin)
+            low, high = max(begin, start) - start, min(end, shard_end) - start
             if low < high:
-                yield piece._replace(begin=piece.begin + low, end=piece.begin + high)
+                yield shard._replace(begin=shard.begin + low, end=shard.begin + high)
 
     def stored_lengths(self) -> list[int]:
         """Returns the numbers of examples in the files, which may differ from `dataset_info.json`.
@@ -129,12 +129,12 @@ class Split:
         Raises:
           DamagedFileError: A file cannot be read.
         """
-        return [len(piece.file) for piece in self._pieces]
+        return [len(shard.file) for shard in self._shards]
 
     def close(self) -> None:
         """Closes the files; reading opens them again."""
-        for piece in self._pieces:
-            piece.file.close()
+        for shard in self._shards:
+            shard.file.close()
 
     def location_of(self, index: int) -> tuple[epath.Path, int]:
         """Returns the path of the file of an example, and its record index.
@@ -142,8 +142,8 @@ class Split:
         Raises:
           IndexError: There is no such example.
         """
-        piece, record = self._location_of(index)
-        return piece.path, record
+        shard, record = self._locate(index)
+        return shard.path, record
 
     def record(self, index: int) -> tuple[RecordFile, int]:
         """Returns the open record file of an example, and its record index.
@@ -151,17 +151,17 @@ class Split:
         Raises:
           IndexError: There is no such example.
         """
-        piece, record = self._location_of(index)
-        return piece.file, record
+        shard, record = self._locate(index)
+        return shard.file, record
 
-    def _location_of(self, index: int) -> tuple[RecordRange, int]:
-        """Returns the piece of the split with an example, and its record index."""
+    def _locate(self, index: int) -> tuple[RecordRange, int]:
+        """Returns the shard of an example, and its record index."""
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
             raise IndexError(f"{self.name}: example {index} of {len(self)}")
-        piece_index = bisect.bisect_right(self._ends, position)
-        piece = self._pieces[piece_index]
-        return piece, piece.begin + position - (self._ends[piece_index - 1] if piece_index else 0)
+        shard_index = bisect.bisect_right(self._end_indices, position)
+        shard = self._shards[shard_index]
+        return shard, shard.end - (self._end_indices[shard_index] - position)
 
 
 class DatasetFolder(Mapping[str, Split]):
@@ -193,7 +193,7 @@ class DatasetFolder(Mapping[str, Split]):
     """
 
     def __init__(self, directory: epath.PathLike, *, decode_images: bool = True) -> None:
-        self.directory, self.info = _dataset_at(directory)
+        self.directory, self.info = _find_dataset(directory)
         self._decode_images = decode_images
         self.name = str(self.info.get("name", ""))
         self.config_name = str(self.info.get("configName", ""))
@@ -204,17 +204,17 @@ class DatasetFolder(Mapping[str, Split]):
         self.metadata: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError):
             self.metadata = read_json(self.directory / METADATA_FILE)
-        self._make_splits()
+        self._open_splits()
 
-    def _make_splits(self) -> None:
+    def _open_splits(self) -> None:
         self._decoders: dict[tuple[str, ...] | None, ExampleDecoder] = {}
-        self._splits = {split.name: split for split in _splits(self)}
+        self._splits = {split.name: split for split in _read_splits(self)}
 
     def with_image_files(self) -> DatasetFolder:
         """Returns the same dataset with image files instead of arrays, without reading again."""
         folder = copy.copy(self)
         folder._decode_images = False
-        folder._make_splits()
+        folder._open_splits()
         return folder
 
     @functools.cached_property
@@ -229,15 +229,15 @@ class DatasetFolder(Mapping[str, Split]):
     def __getitem__(self, split: str) -> Split:
         if split in self._splits:
             return self._splits[split]
-        lengths = {name: stored.shard_lengths for name, stored in self._splits.items()}
+        lengths = {name: self._splits[name].shard_lengths for name in self._splits}
         try:
             ranges = ranges_of(split, lengths)
         except KeyError as e:
             raise KeyError(f"{self.directory}: {e.args[0]}") from None
         except ValueError as e:
             raise ValueError(f"{self.directory}: {e}") from None
-        pieces = [piece for name, *bounds in ranges for piece in self._splits[name].cut(*bounds)]
-        return Split(split, pieces, self)
+        shards = (self._splits[name].record_ranges(begin, end) for name, begin, end in ranges)
+        return Split(split, itertools.chain.from_iterable(shards), self)
 
     def __contains__(self, split: object) -> bool:
         return split in self._splits
@@ -265,12 +265,12 @@ class DatasetFolder(Mapping[str, Split]):
             split.close()
 
 
-def _read(piece: RecordRange, record: int) -> bytes | bytearray:
+def _read_record(shard: RecordRange, record: int) -> bytes | bytearray:
     try:
-        return piece.file.read(record)
+        return shard.file.read(record)
     except IndexError:
         raise DamagedFileError(
-            f"{piece.path}: {len(piece.file)} records, but dataset_info.json declares a record "
+            f"{shard.path}: {len(shard.file)} records, but dataset_info.json declares a record "
             f"{record}"
         ) from None
 
@@ -280,7 +280,7 @@ def open_folder(directory: epath.PathLike, *, decode_images: bool = True) -> Dat
     return DatasetFolder(directory, decode_images=decode_images)
 
 
-def _dataset_at(directory: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
+def _find_dataset(directory: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
     """Returns the directory of a dataset, and the content of its `INFO_FILE`."""
     folder = stores.as_path(directory)
     try:  # Checking for existence first would cost a request to an object store.
@@ -302,7 +302,7 @@ def find_folder(directory: epath.PathLike) -> epath.Path:
     )
 
 
-def _splits(folder: DatasetFolder) -> Iterator[Split]:
+def _read_splits(folder: DatasetFolder) -> Iterator[Split]:
     path = folder.directory / INFO_FILE
     try:
         for split in folder.info.get("splits", []):
@@ -314,15 +314,15 @@ def _splits(folder: DatasetFolder) -> Iterator[Split]:
                 if num_files < len(lengths):
                     raise ValueError(f"{len(lengths):,} shards, but only {num_files:,} files")
             template = split.get("filepathTemplate") or TEMPLATE
-            name, pieces = str(split["name"]), []
+            name, shards = str(split["name"]), []
             for index, length in enumerate(lengths):
                 file = folder.directory / shard_name(
                     str(template), folder.name, name, folder.file_format, index, len(lengths)
                 )
-                pieces.append(
+                shards.append(
                     RecordRange(file, open_record_file(file, folder.file_format), 0, length)
                 )
-            yield Split(name, pieces, folder)
+            yield Split(name, shards, folder)
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         if isinstance(e, UnsupportedFileError):
             raise
@@ -359,7 +359,7 @@ def shard_name(
         "SHARD_X_OF_Y": f"{shard}-of-{total}",
     }
     # Not `str.format`: a file could request huge field widths.
-    filled = re.sub(r"\{(\w+)\}", lambda match: fields[match[1]], template)
-    if not filled or "/" in filled or "\\" in filled or filled.startswith(".."):
-        raise DamagedFileError(f"{filled!r:.100} is not a valid name of a shard")
-    return filled
+    file_name = re.sub(r"\{(\w+)\}", lambda match: fields[match[1]], template)
+    if not file_name or "/" in file_name or "\\" in file_name or file_name.startswith(".."):
+        raise DamagedFileError(f"{file_name!r:.100} is not a valid name of a shard")
+    return file_name

@@ -105,7 +105,7 @@ class Description:
     write: Callable[[epath.Path], Any]
 
 
-class _Size(NamedTuple):
+class _ShardSize(NamedTuple):
     """The size of a shard.
 
     Attributes:
@@ -145,7 +145,7 @@ class GrowingDataset:
 
     def splits(self) -> dict[str, list[int]]:
         """Returns the lengths of the shards of each split, in examples."""
-        return {split["name"]: _lengths(split) for split in self._stored()["splits"]}
+        return {split["name"]: _shard_lengths(split) for split in self._read_existing()["splits"]}
 
     def open(self, splits: Iterable[str], *, stacklevel: int = 2) -> None:
         """Creates the dataset and its splits if missing; otherwise checks that they match.
@@ -172,7 +172,7 @@ class GrowingDataset:
 
     def has_same_features(self) -> bool:
         """Whether the dataset exists with the features of the description."""
-        return self.exists and self._different_features() is None
+        return self.exists and self._find_different_features() is None
 
     def check_replaceable(self, splits: Container[str]) -> None:
         """Checks that splits can be replaced by those of a dataset of this description.
@@ -181,7 +181,7 @@ class GrowingDataset:
           StorageError: There are other splits, and they do not fit the description.
         """
         kept_splits = [name for name in self.splits() if name not in splits] if self.exists else []
-        difference = self._difference() if kept_splits else None
+        difference = self._describe_difference() if kept_splits else None
         if difference is not None:
             raise StorageError(f"the splits {kept_splits} would be lost: {difference}")
 
@@ -194,30 +194,30 @@ class GrowingDataset:
         self.check_replaceable(splits)
         return self.exists and (
             any(sum(lengths) for name, lengths in self.splits().items() if name in splits)
-            or self._difference() is not None
+            or self._describe_difference() is not None
         )
 
     def _check_fits(self, stacklevel: int) -> None:
-        difference = self._difference()
+        difference = self._describe_difference()
         if difference is not None:
             raise StorageError(difference)
-        for split in self._stored()["splits"]:
+        for split in self._read_existing()["splits"]:
             if split.get("filepathTemplate") not in GROWING_TEMPLATES:
                 raise StorageError(
                     f"{self.directory} has a complete dataset: the file names of its split "
                     f"{split['name']!r} fix the number of files. Write to another directory"
                 )
         metadata = self._description.metadata
-        if metadata is not None and dict(metadata) != self._stored_json(METADATA_FILE):
+        if metadata is not None and dict(metadata) != self._read_existing_json(METADATA_FILE):
             warnings.warn(
                 f"{self.directory}: the dataset keeps its metadata; the metadata passed now "
                 "differs, and is not stored. To store it, write to another directory",
                 stacklevel=stacklevel + 1,
             )
 
-    def _difference(self) -> str | None:
+    def _describe_difference(self) -> str | None:
         """Describes a difference to the existing dataset; None if they match."""
-        stored = self._stored()
+        stored = self._read_existing()
         for key, new, existing in (
             ("name", self._name, stored.get("name")),
             ("version", self._description.version, stored.get("version")),
@@ -228,7 +228,7 @@ class GrowingDataset:
                     f"{self.directory} has a dataset with another {key}: {existing}, not {new}; "
                     "write to another directory"
                 )
-        feature_names = self._different_features()
+        feature_names = self._find_different_features()
         if feature_names is not None:
             return (
                 f"{self.directory} has a dataset with other features or encodings: "
@@ -236,23 +236,23 @@ class GrowingDataset:
             )
         return None
 
-    def _different_features(self) -> list[str] | None:
+    def _find_different_features(self) -> list[str] | None:
         """Returns the fields that differ from the existing dataset; None if all are equal."""
-        new, stored = self._description.features, self._stored_json(FEATURES_FILE)
+        new, stored = self._description.features, self._read_existing_json(FEATURES_FILE)
         try:
             parsed = [parse_features(features) for features in (new, stored)]
         except TfdsFilesError:  # Only TFDS supports these features.
             return None if new == stored else []
         if parsed[0].to_json() == parsed[1].to_json():
             return None
-        left, right = ({leaf.name: leaf for leaf in leaves_of(each)} for each in parsed)
+        left, right = ({leaf.name: leaf for leaf in leaves_of(features)} for features in parsed)
         return sorted(name for name in {**left, **right} if left.get(name) != right.get(name))
 
-    def _stored(self) -> dict[str, Any]:
+    def _read_existing(self) -> dict[str, Any]:
         with _storage_errors(self.directory, "has a dataset that cannot be read"):
             return self._read()
 
-    def _stored_json(self, name: str) -> Any:
+    def _read_existing_json(self, name: str) -> Any:
         with _storage_errors(self.directory, "has a dataset that cannot be read"):
             path = self.directory / name
             return read_json(path) if path.exists() else {}
@@ -261,7 +261,7 @@ class GrowingDataset:
         """Adds an empty split, and creates the dataset if it does not exist."""
         with _storage_errors(self.directory), locked(self.directory):
             info = self._read() if self.exists else {"splits": []}
-            if _find(info, split) is None:  # Another writer may have been faster.
+            if _find_split(info, split) is None:  # Another writer may have been faster.
                 info["splits"].append({"filepathTemplate": GROWING_TEMPLATES[0], "name": split})
                 self._write(info, describe=not self.exists)
 
@@ -278,7 +278,7 @@ class GrowingDataset:
             _remove_info_drafts(self.directory)
             info = self._read()
             for split in info["splits"]:
-                num_before = sum(_lengths(split))
+                num_before = sum(_shard_lengths(split))
                 self._publish_numbered(info, split)
                 for path in self._drafts(split["name"]):
                     lock = try_to_lock(path)
@@ -290,16 +290,16 @@ class GrowingDataset:
                     # Without its draft, the file is complete.
                     if path.suffix == _WHOLE_SUFFIX and not _draft_of(path).exists():
                         self._publish(info, split, path, self._size(path))
-                num_new = sum(_lengths(split)) - num_before
+                num_new = sum(_shard_lengths(split)) - num_before
                 if num_new:
                     recovered[split["name"]] = num_new
         return recovered
 
-    def _add_shard(self, split: str, draft: epath.Path, file: epath.Path, size: _Size) -> None:
+    def _add_shard(self, split: str, draft: epath.Path, file: epath.Path, size: _ShardSize) -> None:
         """Publishes a complete draft as a shard, and saves its index."""
         with locked(self.directory):
             info = self._read()
-            stored = _find(info, split)
+            stored = _find_split(info, split)
             if stored is None:
                 raise KeyError(f"{self.directory} no longer has a split {split!r}")
             shard = self._publish(info, stored, file, size, draft)
@@ -315,7 +315,7 @@ class GrowingDataset:
                 {**split, "name": str(split["name"])} for split in info.get("splits", [])
             ]
             for split in info["splits"]:
-                _lengths(split), int(split.get("numBytes", 0))
+                _shard_lengths(split), int(split.get("numBytes", 0))
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise DamagedFileError(f"{path}: the splits are malformed: {e!r}") from e
         return info
@@ -360,7 +360,7 @@ class GrowingDataset:
         info: dict[str, Any],
         split: dict[str, Any],
         path: epath.Path,
-        size: _Size,
+        size: _ShardSize,
         draft: epath.Path | None = None,
     ) -> epath.Path | None:
         """Publishes a complete file as a shard, if it has examples; returns the shard.
@@ -378,26 +378,26 @@ class GrowingDataset:
             path.unlink()
             return None
         self._publish_numbered(info, split)
-        shard = _path_of(self.directory, info, split, len(_lengths(split)))
+        shard = _path_of(self.directory, info, split, len(_shard_lengths(split)))
         stores.move_file(path, shard)
         self._list_shard(info, split, size)
         return shard
 
     def _publish_numbered(self, info: dict[str, Any], split: dict[str, Any]) -> None:
         """Publishes files that have the name of a shard, but are missing in `dataset_info.json`."""
-        while (path := _path_of(self.directory, info, split, len(_lengths(split)))).exists():
+        while (path := _path_of(self.directory, info, split, len(_shard_lengths(split)))).exists():
             size = self._size(path)
             if not size.num_examples:
                 path.unlink(missing_ok=True)
                 return
             self._list_shard(info, split, size)
 
-    def _list_shard(self, info: dict[str, Any], split: dict[str, Any], size: _Size) -> None:
-        split["shardLengths"] = list(map(str, [*_lengths(split), size.num_examples]))
+    def _list_shard(self, info: dict[str, Any], split: dict[str, Any], size: _ShardSize) -> None:
+        split["shardLengths"] = list(map(str, [*_shard_lengths(split), size.num_examples]))
         split["numBytes"] = str(int(split.get("numBytes", 0)) + size.num_bytes)
         self._write(info)
 
-    def _size(self, path: epath.Path) -> _Size:
+    def _size(self, path: epath.Path) -> _ShardSize:
         """Returns the size of a draft; damaged files are renamed."""
         if not is_local(path):
             with stores.on_disk(path) as copy:
@@ -406,10 +406,10 @@ class GrowingDataset:
             return _truncate_to_complete(path)
         try:
             with contextlib.closing(open_record_file(path, self._file_format)) as file:
-                return _Size(len(file), path.stat().length)
+                return _ShardSize(len(file), path.stat().length)
         except TfdsFilesError:  # The draft is incomplete.
             path.replace(_truncated_path(path))
-            return _Size(0, 0)
+            return _ShardSize(0, 0)
 
     def _drafts(self, split: str) -> list[epath.Path]:
         paths = self._draft_files(split)
@@ -478,7 +478,7 @@ class ShardDraft:
         try:
             with _storage_errors(self.path):
                 self._writer.close()
-                size = _Size(self.num_examples, self._num_bytes)
+                size = _ShardSize(self.num_examples, self._num_bytes)
                 if self._is_truncated:  # A write failed.
                     os.truncate(self.path, size.file_size)
                 file = self._dataset._convert_draft(self.path)
@@ -536,14 +536,14 @@ class Appender:
         self,
         example: bytes | bytearray | Mapping[str, Any],
         split: str = "train",
-        where: str = "the example",
+        label: str = "the example",
     ) -> None:
         """Appends an example, which survives the death of the process from now on.
 
         Args:
           example: Its bytes, or its fields; see `ExampleEncoder.encode`.
           split: The split.
-          where: The name of the example in errors.
+          label: The name of the example in errors.
 
         Raises:
           ValueError: It does not fit the features, and is not written; names the field. Or the
@@ -562,13 +562,13 @@ class Appender:
         try:
             if split not in self._shards:
                 self._shards[split] = ShardDraft(self._dataset, split), time.monotonic()
-            shard, begin = self._shards[split]
+            shard, started = self._shards[split]
             shard.add(bytes(example))
         except StorageError as e:
             with contextlib.suppress(StorageError):  # The first error is raised.
                 self._finish(split)
-            raise StorageError(f"{where} is not stored, but all before it are: {e}") from e
-        is_late = self._max_seconds is not None and time.monotonic() - begin >= self._max_seconds
+            raise StorageError(f"{label} is not stored, but all before it are: {e}") from e
+        is_late = self._max_seconds is not None and time.monotonic() - started >= self._max_seconds
         if is_late or shard.num_examples >= self._max_examples:
             self._finish(split)
 
@@ -619,7 +619,7 @@ def append_to(
     metadata: Mapping[str, Any] | None = None,
     max_examples_per_shard: int = 1000,
     png_level: int | None = None,
-    **about: str,
+    **info_options: str,
 ) -> Appender:
     """Returns an `Appender` of examples of columns to a dataset.
 
@@ -632,7 +632,7 @@ def append_to(
       metadata: The metadata of the dataset, in the types of JSON.
       max_examples_per_shard: The maximum number of examples per shard.
       png_level: The compression level of PNG files, see `tfds_files.png.encode_png`.
-      **about: `description`, `citation`, `homepage` and `license`, see `writing.info_of`.
+      **info_options: `description`, `citation`, `homepage` and `license`, see `writing.info_of`.
 
     Raises:
       ValueError: An argument is wrong; or TFDS could not read the stored features.
@@ -649,13 +649,13 @@ def append_to(
     """
     if file_format not in _FILE_FORMATS:
         raise ValueError(f"file_format must be one of {_FILE_FORMATS}, got {file_format!r}")
-    info = info_of(name, version, file_format, **about)
+    info = info_of(name, version, file_format, **info_options)
     check_features(features)
-    encoder, as_json = ExampleEncoder(features, png_level=png_level), features.to_json()
-    own_metadata = dict(metadata) if metadata else None
+    encoder, features_json = ExampleEncoder(features, png_level=png_level), features.to_json()
+    dataset_metadata = dict(metadata) if metadata else None
     description = Description(
-        *(name, version, file_format, as_json, own_metadata),
-        lambda folder: describe(folder, info, as_json, own_metadata),
+        *(name, version, file_format, features_json, dataset_metadata),
+        lambda folder: describe(folder, info, features_json, dataset_metadata),
     )
     dataset = GrowingDataset(directory, description)
     appender = Appender(dataset, max_examples_per_shard, encoder=encoder)
@@ -684,8 +684,8 @@ class Replacement:
         self._lock: int | None = None
         with _storage_errors(directory), locked(directory):
             _remove_info_drafts(directory)
-            for abandoned in directory.glob(f"{_REPLACEMENT_PREFIX}*"):
-                _remove_unless_locked(abandoned)
+            for folder in directory.glob(f"{_REPLACEMENT_PREFIX}*"):
+                _remove_unless_locked(folder)
             self.directory = directory / f"{_REPLACEMENT_PREFIX}{uuid.uuid4().hex}"
             self.directory.mkdir()
             (self.directory / ".lock").write_bytes(b"")
@@ -708,11 +708,11 @@ class Replacement:
             obsolete = [
                 _path_of(target.directory, stored, split, index)
                 for split in stored["splits"]
-                if _find(info, split["name"]) is not None
-                for index in range(len(_lengths(split)))
+                if _find_split(info, split["name"]) is not None
+                for index in range(len(_shard_lengths(split)))
             ]
             moved = {
-                split["name"]: _move(info, split, new.directory, target.directory, obsolete)
+                split["name"]: _move_split(info, split, new.directory, target.directory, obsolete)
                 for split in info["splits"]
             }
             sync(target.directory)
@@ -741,7 +741,7 @@ class Replacement:
             self._lock = None
 
 
-def _move(
+def _move_split(
     info: dict[str, Any],
     split: dict[str, Any],
     source: epath.Path,
@@ -763,7 +763,7 @@ def _move(
         if is_name(template, path.name):
             _remove_shard(path)
     moved = {**split, "filepathTemplate": template}
-    for index in range(len(_lengths(split))):
+    for index in range(len(_shard_lengths(split))):
         old, new = _path_of(source, info, split, index), _path_of(target, info, moved, index)
         stores.move_file(old, new)
         index_files.move(old, new)
@@ -804,7 +804,7 @@ def _remove_info_drafts(directory: epath.Path) -> None:
         path.rmtree()
 
 
-def _find(info: dict[str, Any], split: str) -> dict[str, Any] | None:
+def _find_split(info: dict[str, Any], split: str) -> dict[str, Any] | None:
     """Returns the entry of a split in `dataset_info.json`; None if there is none."""
     return next((entry for entry in info["splits"] if entry["name"] == split), None)
 
@@ -819,18 +819,18 @@ def _path_of(
         split["name"],
         str(info.get("fileFormat") or _DRAFT_FORMAT),
         index,
-        len(_lengths(split)),
+        len(_shard_lengths(split)),
     )
 
 
-def _lengths(split: dict[str, Any]) -> list[int]:
+def _shard_lengths(split: dict[str, Any]) -> list[int]:
     return [int(length) for length in split.get("shardLengths", [])]
 
 
-def _truncate_to_complete(path: epath.Path) -> _Size:
+def _truncate_to_complete(path: epath.Path) -> _ShardSize:
     """Truncates a file after its last complete example; keeps a copy of the rest."""
     lengths = [len(record) for record in valid_records(path)]
-    size = _Size(len(lengths), sum(lengths))
+    size = _ShardSize(len(lengths), sum(lengths))
     if path.stat().length > size.file_size:
         with path.open("rb") as file:
             file.seek(size.file_size)

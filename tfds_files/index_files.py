@@ -3,7 +3,7 @@
 | bytes | content |
 |---|---|
 | 8 | length of the header, little-endian |
-| length | header: JSON, see `_header` |
+| length | header: JSON, see `_create_header` |
 | | the arrays, each aligned to 64 bytes |
 | 4 | CRC-32C of the bytes above |
 
@@ -57,7 +57,7 @@ def save(index: ShardIndex, *, cache: bool = True) -> None:
     """
     content = _encode(index)
     reason: OSError | str = "no folder for it"
-    for path in [*_in_dataset(index.path), *(_cached(index.path) if cache else ())]:
+    for path in [*_dataset_paths(index.path), *(_cache_paths(index.path) if cache else ())]:
         try:
             path.parent.mkdir(parents=path.parent.name != FOLDER, exist_ok=True)
             write_atomically(path, content, durable=False)
@@ -80,8 +80,8 @@ def fetch(urls: Sequence[str], paths: Sequence[str]) -> None:
       paths: Their copies.
     """
 
-    def fetch_one(index: int) -> None:
-        url, (target, *_) = stores.as_path(urls[index]), _in_dataset(paths[index])
+    def fetch_index(index: int) -> None:
+        url, (target, *_) = stores.as_path(urls[index]), _dataset_paths(paths[index])
         if target.exists():
             return
         with contextlib.suppress(OSError):
@@ -89,7 +89,7 @@ def fetch(urls: Sequence[str], paths: Sequence[str]) -> None:
             target.parent.mkdir(exist_ok=True)
             write_atomically(target, content, durable=False)
 
-    stores.in_parallel(fetch_one, range(len(urls)), urls[0])
+    stores.in_parallel(fetch_index, range(len(urls)), urls[0])
 
 
 def load(
@@ -108,15 +108,15 @@ def load(
       OSError: The shard cannot be read.
     """
     shard = os.stat(path)
-    copies = []
-    for file in [*_in_dataset(path), *_cached(path)]:
+    candidates = []
+    for file in [*_dataset_paths(path), *_cache_paths(path)]:
         with contextlib.suppress(OSError, _InvalidIndexError):
-            index = _parsed(_mapped(file), path, sequence, layouts)
-            _check(index, shard.st_size)
+            index = _parse_index(_map_index(file), path, sequence, layouts)
+            _check_index(index, shard.st_size)
             if is_copy or index.modified_ns == shard.st_mtime_ns:
                 return index
-            copies.append(index)
-    for index in copies:  # The shard may be a copy of the indexed shard.
+            candidates.append(index)
+    for index in candidates:  # The shard may be a copy of the indexed shard.
         if _has_checksum(index):
             index = dataclasses.replace(index, modified_ns=shard.st_mtime_ns)
             save(index)
@@ -127,7 +127,7 @@ def load(
 def move(path: os.PathLike[str] | str, target: os.PathLike[str] | str) -> None:
     """Moves the index file of a moved shard, if it exists."""
     if is_local(path) and is_local(target):
-        for old, new in zip(_in_dataset(os.fspath(path)), _in_dataset(os.fspath(target))):
+        for old, new in zip(_dataset_paths(os.fspath(path)), _dataset_paths(os.fspath(target))):
             with contextlib.suppress(OSError):  # The index is rebuilt on demand.
                 if old.exists():
                     new.parent.mkdir(exist_ok=True)
@@ -137,7 +137,7 @@ def move(path: os.PathLike[str] | str, target: os.PathLike[str] | str) -> None:
 def remove(path: os.PathLike[str] | str) -> None:
     """Removes the index file of a removed shard, if it exists."""
     if is_local(path):
-        for file in [*_in_dataset(os.fspath(path)), *_cached(os.fspath(path))]:
+        for file in [*_dataset_paths(os.fspath(path)), *_cache_paths(os.fspath(path))]:
             with contextlib.suppress(OSError):
                 file.unlink()
                 file.parent.rmdir()  # Fails while the folder holds other indexes.
@@ -147,37 +147,37 @@ class _InvalidIndexError(Exception):
     """An index is damaged, or of another file."""
 
 
-def _in_dataset(path: str) -> list[Path]:
+def _dataset_paths(path: str) -> list[Path]:
     """Returns the path of the index in the dataset; empty if a link leads out of the dataset."""
     folder, name = os.path.split(os.path.abspath(path))
     indexes = Path(folder, FOLDER)
     return [] if indexes.is_symlink() else [indexes / f"{name}.index"]
 
 
-def _cached(path: str) -> list[Path]:
+def _cache_paths(path: str) -> list[Path]:
     """Returns the path of the index in the cache, if there is a cache."""
     folder, name = os.path.split(os.path.abspath(path))
     cached = cache_folder("feeds", os.path.realpath(folder))
     return [] if cached is None else [cached / f"{name}.index"]
 
 
-def _arrays(index: ShardIndex) -> dict[str, np.ndarray]:
+def _list_arrays(index: ShardIndex) -> dict[str, np.ndarray]:
     arrays = {name: getattr(index, name) for name in ARRAYS}
-    for name, (begins, ends) in index.entries.items():
+    for name, (begins, ends) in index.string_ends.items():
         arrays |= {f"begins/{name}": begins, f"ends/{name}": ends}
     return arrays
 
 
 def _encode(index: ShardIndex) -> bytes:
-    arrays = _arrays(index)
-    header: dict[str, Any] = _header(index.sequence, index.layouts)
+    arrays = _list_arrays(index)
+    header: dict[str, Any] = _create_header(index.sequence, index.layouts)
     header |= {
         "shard_size": index.file_size,
         "shard_modified_ns": index.modified_ns,
         "shard_checksum": index.checksum,
         "is_verified": index.is_verified,
         "num_examples": len(index),
-        "num_entries": {name: len(ends) for name, (_, ends) in index.entries.items()},
+        "num_entries": {name: len(ends) for name, (_, ends) in index.string_ends.items()},
     }
     encoded = json.dumps(header).encode()
     pieces = [_LENGTH.pack(len(encoded)), encoded]
@@ -191,12 +191,12 @@ def _encode(index: ShardIndex) -> bytes:
     return body + _CHECKSUM.pack(google_crc32c.value(body))
 
 
-def _header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str, Any]:
+def _create_header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str, Any]:
     """Returns the header of an index file; an index with another header has other features."""
-    return {"version": _VERSION, "sequence": sequence, "fields": [list(each) for each in layouts]}
+    return {"version": _VERSION, "sequence": sequence, "fields": [*map(list, layouts)]}
 
 
-def _mapped(path: Path) -> memoryview:
+def _map_index(path: Path) -> memoryview:
     if not path.is_file():  # Other kinds of files, such as pipes, might block.
         raise _InvalidIndexError
     raw, _ = map_file(path)
@@ -204,16 +204,14 @@ def _mapped(path: Path) -> memoryview:
         raise _InvalidIndexError
     body, stored = raw[: -_CHECKSUM.size], raw[-_CHECKSUM.size :]
     checksum = 0
-    for begin in range(
-        0, len(body), _CHECKSUM_STEP
-    ):  # The library needs `bytes`, which are copies.
-        checksum = google_crc32c.extend(checksum, bytes(body[begin : begin + _CHECKSUM_STEP]))
+    for start in range(0, len(body), _CHECKSUM_STEP):  # The library needs `bytes`, or copies.
+        checksum = google_crc32c.extend(checksum, bytes(body[start : start + _CHECKSUM_STEP]))
     if checksum != _CHECKSUM.unpack(stored)[0]:
         raise _InvalidIndexError
     return body
 
 
-def _parsed(
+def _parse_index(
     body: memoryview, path: str, sequence: str, layouts: tuple[FieldLayout, ...]
 ) -> ShardIndex:
     """Returns the index that is stored in a file."""
@@ -223,7 +221,7 @@ def _parsed(
         raise _InvalidIndexError
     try:
         header = json.loads(bytes(body[_LENGTH.size : position]))
-        if any(header[key] != value for key, value in _header(sequence, layouts).items()):
+        if any(header[key] != value for key, value in _create_header(sequence, layouts).items()):
             raise _InvalidIndexError
         count = _parse_count(header["num_examples"])
         columns: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -250,7 +248,7 @@ def _parsed(
             is_verified=header["is_verified"] is True,
             sequence=sequence,
             layouts=layouts,
-            entries={
+            string_ends={
                 name: (arrays.pop(f"begins/{name}"), arrays.pop(f"ends/{name}")) for name in strings
             },
             **arrays,
@@ -265,7 +263,7 @@ def _parse_count(value: Any) -> int:
     return value
 
 
-def _check(index: ShardIndex, file_size: int) -> None:
+def _check_index(index: ShardIndex, file_size: int) -> None:
     """Checks that the byte offsets of an index lie in the data of their examples."""
     framing = HEADER.size + FOOTER.size
     ends = index.offsets + index.lengths
@@ -285,7 +283,7 @@ def _check(index: ShardIndex, file_size: int) -> None:
         after = starts + sizes - len(layout.head)
         if layout.kind == "strings":
             is_inside = _check_strings(
-                *index.entries[layout.name], np.where(is_direct, count, 0), sizes
+                *index.string_ends[layout.name], np.where(is_direct, count, 0), sizes
             )
         else:
             is_inside = (sizes == count * stride) & (starts >= len(layout.head))
@@ -302,14 +300,14 @@ def _check_strings(
         raise _InvalidIndexError
     if not len(ends):
         return counts >= 0
-    with_strings = np.flatnonzero(counts)
-    firsts, lasts = begins[with_strings], begins[with_strings + 1] - 1
-    gaps = np.diff(ends.astype(np.int64), prepend=0)
-    gaps[firsts] = ends[firsts]
-    if (gaps < 2).any():
+    rows = np.flatnonzero(counts)
+    first_strings, last_strings = begins[rows], begins[rows + 1] - 1
+    string_sizes = np.diff(ends.astype(np.int64), prepend=0)
+    string_sizes[first_strings] = ends[first_strings]
+    if (string_sizes < 2).any():
         raise _InvalidIndexError
     is_inside = counts >= 0
-    is_inside[with_strings] = ends[lasts] == sizes[with_strings]
+    is_inside[rows] = ends[last_strings] == sizes[rows]
     return is_inside
 
 

@@ -57,12 +57,12 @@ def open_indexes(
         `dataset_info.json` says.
       OSError: A file cannot be read.
     """
-    pieces = list(split.cut(0, len(split)))
-    if not pieces:
+    shards = list(split.record_ranges(0, len(split)))
+    if not shards:
         return []
-    if copies is None and not stores.is_local(pieces[0].path):
+    if copies is None and not stores.is_local(shards[0].path):
         raise UnsupportedFileError(
-            f"{pieces[0].path}: the file is not on this machine; reading single steps would "
+            f"{shards[0].path}: the file is not on this machine; reading single steps would "
             "download each of them. Copy the dataset first"
         )
     folder = split.folder
@@ -71,36 +71,36 @@ def open_indexes(
             f"{folder.directory}: its files have the format {folder.file_format!r}, compressed "
             "record by record; only records of TFRecord files can be read in pieces"
         )
-    lengths = {p.path: p.end for stored in folder.values() for p in stored.cut(0, len(stored))}
-    paths = [os.fspath(piece.path) for piece in pieces]
+    lengths = {path: n for s in folder.values() for path, n in zip(s.paths, s.shard_lengths)}
+    paths = [os.fspath(shard.path) for shard in shards]
     layouts = layouts_of(folder.features)
     if copies is not None:
         paths = [copied.path for copied in copies.objects]
         index_files.fetch(copies.urls, paths)
     indexes = []
-    for done, (piece, path) in enumerate(zip(pieces, paths, strict=True), 1):
-        saved = index_files.load(path, *layouts, is_copy=copies is not None)
-        if saved is not None and verify and not saved.is_verified:
-            saved = None
-        index = saved
+    for done, (shard, path) in enumerate(zip(shards, paths, strict=True), 1):
+        saved_index = index_files.load(path, *layouts, is_copy=copies is not None)
+        if saved_index is not None and verify and not saved_index.is_verified:
+            saved_index = None
+        index = saved_index
         if index is None:
             build = functools.partial(index_shard, path, folder.features, verify=verify)
             if copies is None:
                 index = build()
             else:
-                if done < len(pieces):  # The next shard is likely to have no index either.
+                if done < len(shards):  # The next shard is likely to have no index either.
                     copies.fetch(copies.blocks_of_object(done), wait=False)
                 index = copies.read(copies.blocks_of_object(done - 1), build)
-        expected = lengths.get(piece.path, piece.end)
+        expected = lengths.get(shard.path, shard.end)
         if len(index) != expected:
             raise DamagedFileError(
                 f"{path}: {len(index)} records, but dataset_info.json declares {expected}"
             )
-        if saved is None:
+        if saved_index is None:
             index_files.save(index)
-        indexes.append(index[piece.begin : piece.end])
+        indexes.append(index[shard.begin : shard.end])
         if progress is not None:
-            progress(done, len(pieces))
+            progress(done, len(shards))
     return indexes
 
 
@@ -128,12 +128,12 @@ def index_shard(
     records, checksum = np.zeros((0, 2), np.int64), 0
     blocks: list[dict[str, np.ndarray]] = []
     if raw is not None:
-        records = np.array(list(_records(path, raw, stat.st_size, verify)), np.int64)
+        records = np.array(list(_scan_records(path, raw, stat.st_size, verify)), np.int64)
         begins, ends = records[:, 0], records.sum(axis=1)
         scanner = Scanner(features, raw, path)
-        for first in range(0, len(records), _RECORDS_PER_SCAN):
-            rows = slice(first, first + _RECORDS_PER_SCAN)
-            blocks.append(scanner.scan(begins[rows], ends[rows], first))
+        for start in range(0, len(records), _RECORDS_PER_SCAN):
+            rows = slice(start, start + _RECORDS_PER_SCAN)
+            blocks.append(scanner.scan(begins[rows], ends[rows], start))
         checksum = stored_checksum(np.frombuffer(raw, np.uint8), ends)
 
     def join(name: str, dtype: Any, *shape: int) -> np.ndarray:
@@ -153,8 +153,8 @@ def index_shard(
         num_elements=join("num_elements", np.uint32),
         starts=join("starts", np.uint32, len(layouts)),
         sizes=join("sizes", np.uint32, len(layouts)),
-        last=join("last", np.uint8, len(layouts)),
-        entries={
+        last_bytes=join("last_bytes", np.uint8, len(layouts)),
+        string_ends={
             name: (
                 np.cumsum(np.concatenate([[0], join(f"counts/{name}", np.int64)]), dtype=np.int64),
                 join(f"ends/{name}", np.uint32),
@@ -178,7 +178,7 @@ def save_index(path: os.PathLike[str] | str, features: Callable[[], Features]) -
             index_files.save(index_shard(path, features()), cache=False)
 
 
-def _records(path: str, raw: mmap.mmap, size: int, verify: bool) -> Iterator[tuple[int, int]]:
+def _scan_records(path: str, raw: mmap.mmap, size: int, verify: bool) -> Iterator[tuple[int, int]]:
     """Yields the byte offset and the length of the data of each record."""
     position = 0
     while position < size:

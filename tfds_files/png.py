@@ -75,7 +75,7 @@ def decode_png(data: bytes) -> np.ndarray:
     """
     if not data.startswith(_SIGNATURE):
         raise DamagedFileError(f"not a PNG file: it begins with {data[:8]!r}")
-    chunks = list(_chunks(data))
+    chunks = list(_read_chunks(data))
     header = read_header(data)
     if header is None:
         raise DamagedFileError("a PNG file without a header")
@@ -86,9 +86,10 @@ def decode_png(data: bytes) -> np.ndarray:
         )
     size = 2 * header.channels
     expected = height * (1 + width * size)
-    inflated = zlib.decompressobj()
+    compressed = b"".join(content for kind, content in chunks if kind == b"IDAT")
+    decompressor = zlib.decompressobj()
     try:
-        lines = inflated.decompress(b"".join(c for kind, c in chunks if kind == b"IDAT"), expected)
+        lines = decompressor.decompress(compressed, expected)
     except zlib.error as e:
         raise DamagedFileError(f"the compressed image is damaged: {e}") from e
     if len(lines) != expected or not expected:
@@ -135,12 +136,12 @@ def encode_png(image: np.ndarray, level: int | None = None, *, filters: bool = T
     big_endian = np.ascontiguousarray(image, image.dtype.newbyteorder(">"))
     lines = big_endian.reshape(height, -1).view(np.uint8)
     if filters:
-        filtered = _filter(lines, channels * image.itemsize).tobytes()
+        filtered_lines = _filter(lines, channels * image.itemsize).tobytes()
     else:
-        filtered = np.column_stack([np.zeros(height, np.uint8), lines]).tobytes()
-    pixels = zlib.compress(filtered, _FAST_LEVEL if level is None else level)
-    if level is None and _HIGH_RATIO * len(pixels) < len(filtered):
-        pixels = zlib.compress(filtered, _SMALL_LEVEL)
+        filtered_lines = np.column_stack([np.zeros(height, np.uint8), lines]).tobytes()
+    pixels = zlib.compress(filtered_lines, _FAST_LEVEL if level is None else level)
+    if level is None and _HIGH_RATIO * len(pixels) < len(filtered_lines):
+        pixels = zlib.compress(filtered_lines, _SMALL_LEVEL)
     header = struct.pack(">IIBBBBB", width, height, 8 * image.itemsize, colour_type, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", pixels), (b"IEND", b""))
     return _SIGNATURE + b"".join(
@@ -152,19 +153,19 @@ def encode_png(image: np.ndarray, level: int | None = None, *, filters: bool = T
 def _filter(lines: np.ndarray, size: int) -> np.ndarray:
     """Filters each line by the filter with the smallest values: none, left or above."""
     height, width = lines.shape
-    choices = np.empty((3, height, 1 + width), np.uint8)
-    choices[:, :, 0] = np.arange(3)[:, np.newaxis]
-    choices[:2, :, 1 : 1 + size] = lines[:, :size]
-    choices[0, :, 1 + size :] = lines[:, size:]
-    np.subtract(lines[:, size:], lines[:, :-size], out=choices[1, :, 1 + size :])
-    choices[2, 0, 1:] = lines[0]
-    np.subtract(lines[1:], lines[:-1], out=choices[2, 1:, 1:])
-    sampled = choices[:, :, _SAMPLED_BYTES]
-    costs = np.minimum(sampled, -sampled).sum(axis=2, dtype=np.uint64)
-    return choices[costs.argmin(axis=0), np.arange(height)]
+    candidates = np.empty((3, height, 1 + width), np.uint8)
+    candidates[:, :, 0] = np.arange(3)[:, np.newaxis]
+    candidates[:2, :, 1 : 1 + size] = lines[:, :size]
+    candidates[0, :, 1 + size :] = lines[:, size:]
+    np.subtract(lines[:, size:], lines[:, :-size], out=candidates[1, :, 1 + size :])
+    candidates[2, 0, 1:] = lines[0]
+    np.subtract(lines[1:], lines[:-1], out=candidates[2, 1:, 1:])
+    sampled_bytes = candidates[:, :, _SAMPLED_BYTES]
+    costs = np.minimum(sampled_bytes, -sampled_bytes).sum(axis=2, dtype=np.uint64)
+    return candidates[costs.argmin(axis=0), np.arange(height)]
 
 
-def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+def _read_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
     chunks, position = [], len(_SIGNATURE)
     while position + 12 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, position)

@@ -78,7 +78,7 @@ class RecordFile(abc.ABC):
     def __init__(self, path: os.PathLike[str] | str) -> None:
         self.path = os.fspath(path)
         self._lock = threading.Lock()
-        self._opened: Any = None
+        self._handle: Any = None
         self._finalizer: Callable[[], Any] = lambda: None
         reset_in_forks(self)
 
@@ -87,7 +87,7 @@ class RecordFile(abc.ABC):
 
     def __len__(self) -> int:
         with self._lock:
-            return self._count(self._open())
+            return self._count_records(self._open())
 
     def read(self, index: int) -> bytes | bytearray:
         """Returns a record.
@@ -98,10 +98,10 @@ class RecordFile(abc.ABC):
           OSError: The file cannot be read.
         """
         with self._lock:
-            opened = self._open()
-            if not 0 <= index < self._count(opened):
-                raise IndexError(f"{self.path}: record {index} of {self._count(opened)}")
-            return self._read(opened, index)
+            handle = self._open()
+            if not 0 <= index < self._count_records(handle):
+                raise IndexError(f"{self.path}: record {index} of {self._count_records(handle)}")
+            return self._read(handle, index)
 
     def size(self, index: int) -> int:
         """Returns the size of a record in bytes; raises the errors of `read`."""
@@ -111,7 +111,7 @@ class RecordFile(abc.ABC):
         """Closes the file; reading opens it again."""
         with self._lock:
             self._finalizer()
-            self._opened = None
+            self._handle = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path}
@@ -120,23 +120,23 @@ class RecordFile(abc.ABC):
         RecordFile.__init__(self, state["path"])
 
     def _open(self) -> Any:
-        if self._opened is None:
-            self._opened = self._index()
+        if self._handle is None:
+            self._handle = self._open_handle()
             # A finalizer: in a cycle of objects, the file may be deleted before this object, with a
             # warning.
-            self._finalizer = weakref.finalize(self, type(self)._close, self._opened)
+            self._finalizer = weakref.finalize(self, type(self)._close, self._handle)
             _recently_opened[id(self)] = weakref.ref(self)
             while len(_recently_opened) > _MAX_OPEN:
                 other = _recently_opened.popitem(last=False)[1]()
                 if other is not None and other is not self:
                     other._close_if_idle()
-        return self._opened
+        return self._handle
 
     def _close_if_idle(self) -> None:
         if self._lock.acquire(blocking=False):
             try:
                 self._finalizer()
-                self._opened = None
+                self._handle = None
             finally:
                 self._lock.release()
 
@@ -144,24 +144,24 @@ class RecordFile(abc.ABC):
         # The file itself is left open: a thread of the parent may have been reading it.
         if isinstance(self._finalizer, weakref.finalize) and self._finalizer.alive:
             _parent_files.append(self._finalizer.detach())
-        self._lock, self._opened, self._finalizer = threading.Lock(), None, lambda: None
+        self._lock, self._handle, self._finalizer = threading.Lock(), None, lambda: None
 
-    def _damage_error(self, fault: str) -> DamagedFileError:
-        return DamagedFileError(f"{self.path}: {fault}")
+    def _damage_error(self, problem: str) -> DamagedFileError:
+        return DamagedFileError(f"{self.path}: {problem}")
 
     @abc.abstractmethod
-    def _index(self) -> Any:
+    def _open_handle(self) -> Any:
         """Opens the file, and determines the offsets of its records."""
 
     @abc.abstractmethod
-    def _count(self, opened: Any) -> int: ...
+    def _count_records(self, handle: Any) -> int: ...
 
     @abc.abstractmethod
-    def _read(self, opened: Any, index: int) -> bytes | bytearray: ...
+    def _read(self, handle: Any, index: int) -> bytes | bytearray: ...
 
     @staticmethod
     @abc.abstractmethod
-    def _close(opened: Any) -> None: ...
+    def _close(handle: Any) -> None: ...
 
 
 # Files that were open when this process was forked.
@@ -171,22 +171,22 @@ _parent_files: list[Any] = []
 class _TFRecordFile(RecordFile):
     # The identity of a closed file, and its offsets: random reads of many files open each file
     # many times.
-    _cached: tuple[object, np.ndarray] | None = None
+    _cache: tuple[object, np.ndarray] | None = None
 
-    def _index(self) -> tuple[BinaryIO, np.ndarray]:
+    def _open_handle(self) -> tuple[BinaryIO, np.ndarray]:
         file = stores.open_binary(self.path)
         try:
             identity = _identity(file)
-            if identity is not None and self._cached is not None and self._cached[0] == identity:
-                return file, self._cached[1]
-            offsets = np.array(list(self._offsets(file)), np.int64)
+            if identity is not None and self._cache is not None and self._cache[0] == identity:
+                return file, self._cache[1]
+            offsets = np.array(list(self._find_offsets(file)), np.int64)
         except BaseException:
             file.close()
             raise
-        self._cached = (identity, offsets) if len(offsets) <= _MAX_KEPT_OFFSETS else None
+        self._cache = (identity, offsets) if len(offsets) <= _MAX_KEPT_OFFSETS else None
         return file, offsets
 
-    def _offsets(self, file: BinaryIO) -> Any:
+    def _find_offsets(self, file: BinaryIO) -> Any:
         """Yields the offsets of records, and finally the end of the file."""
         size, position = file.seek(0, os.SEEK_END), 0
         while position < size:
@@ -207,11 +207,11 @@ class _TFRecordFile(RecordFile):
             begin, end = self._open()[1][index : index + 2]
         return int(end - begin) - HEADER.size - FOOTER.size
 
-    def _count(self, opened: tuple[BinaryIO, np.ndarray]) -> int:
-        return max(len(opened[1]) - 1, 0)
+    def _count_records(self, handle: tuple[BinaryIO, np.ndarray]) -> int:
+        return max(len(handle[1]) - 1, 0)
 
-    def _read(self, opened: tuple[BinaryIO, np.ndarray], index: int) -> bytearray:
-        file, offsets = opened
+    def _read(self, handle: tuple[BinaryIO, np.ndarray], index: int) -> bytearray:
+        file, offsets = handle
         begin = int(offsets[index]) + HEADER.size
         data = bytearray(int(offsets[index + 1]) - FOOTER.size - begin)
         file.seek(begin)
@@ -226,8 +226,8 @@ class _TFRecordFile(RecordFile):
         return data
 
     @staticmethod
-    def _close(opened: tuple[BinaryIO, np.ndarray]) -> None:
-        opened[0].close()
+    def _close(handle: tuple[BinaryIO, np.ndarray]) -> None:
+        handle[0].close()
 
 
 def _identity(file: BinaryIO) -> object:
@@ -388,55 +388,55 @@ _CHUNK_POSITION, _CHUNK_COUNT = 1, 3
 class _ArrayRecordFile(RecordFile):
     """An ArrayRecord file, with checks: its library trusts the file, and crashes on damage."""
 
-    def _index(self) -> tuple[riegeli.RecordReader, list[int], list[int]]:
+    def _open_handle(self) -> tuple[riegeli.RecordReader, list[int], list[int]]:
         reader = riegeli.RecordReader(self.path)
         try:
-            return reader, *self._chunks(reader)
+            return reader, *self._read_chunks(reader)
         except BaseException as e:
             _close_reader(reader)
             if isinstance(e, riegeli.RiegeliError | wire.WireError):
                 raise self._damage_error(f"not an ArrayRecord file, or a damaged one: {e}") from e
             raise
 
-    def _chunks(self, reader: riegeli.RecordReader) -> tuple[list[int], list[int]]:
-        """Returns the begins of the chunks of records, and the cumulative numbers of records."""
+    def _read_chunks(self, reader: riegeli.RecordReader) -> tuple[list[int], list[int]]:
+        """Returns the starts of the chunks of records, and the cumulative numbers of records."""
         size = reader.size()
         reader.seek_numeric(max(size - _BLOCK_SIZE, 0))
-        end = _varints_of(reader.read_record() or b"")
+        end = _read_varints(reader.read_record() or b"")
         if size % _BLOCK_SIZE or end.get(_MAGIC) != _ARRAY_RECORD:
             raise self._damage_error("the end of the file is missing: it was cut off")
         reader.seek_numeric(end.get(_FOOTER_POSITION, 0))
         reader.read_record()  # The metadata of the file.
-        begins, counts = [], []
+        chunk_starts, counts = [], []
         while (record := reader.read_record()) is not None and reader.last_pos.chunk_begin < (
             size - _BLOCK_SIZE
         ):
-            chunk = _varints_of(record)
-            begins.append(chunk.get(_CHUNK_POSITION, 0))
+            chunk = _read_varints(record)
+            chunk_starts.append(chunk.get(_CHUNK_POSITION, 0))
             counts.append(chunk.get(_CHUNK_COUNT, 0))
-        return begins, list(itertools.accumulate(counts))
+        return chunk_starts, list(itertools.accumulate(counts))
 
-    def _count(self, opened: tuple[riegeli.RecordReader, list[int], list[int]]) -> int:
-        return opened[2][-1] if opened[2] else 0
+    def _count_records(self, handle: tuple[riegeli.RecordReader, list[int], list[int]]) -> int:
+        return handle[2][-1] if handle[2] else 0
 
-    def _read(self, opened: tuple[riegeli.RecordReader, list[int], list[int]], index: int) -> bytes:
-        reader, begins, ends = opened
-        chunk = bisect.bisect_right(ends, index)
-        first = ends[chunk - 1] if chunk else 0
+    def _read(self, handle: tuple[riegeli.RecordReader, list[int], list[int]], index: int) -> bytes:
+        reader, chunk_starts, end_indices = handle
+        chunk = bisect.bisect_right(end_indices, index)
+        first_index = end_indices[chunk - 1] if chunk else 0
         try:
-            reader.seek_numeric(begins[chunk] + index - first)
+            reader.seek_numeric(chunk_starts[chunk] + index - first_index)
             record = reader.read_record()
         except riegeli.RiegeliError as e:
-            self._opened = None  # A failed reader reads no other records.
+            self._handle = None  # A failed reader reads no other records.
             self._finalizer()
             raise self._damage_error(f"record {index} is damaged: {e}") from e
-        if record is None or reader.last_pos.chunk_begin != begins[chunk]:
+        if record is None or reader.last_pos.chunk_begin != chunk_starts[chunk]:
             raise self._damage_error(f"record {index} is not at the offset in the footer")
         return record
 
     @staticmethod
-    def _close(opened: tuple[riegeli.RecordReader, list[int], list[int]]) -> None:
-        _close_reader(opened[0])
+    def _close(handle: tuple[riegeli.RecordReader, list[int], list[int]]) -> None:
+        _close_reader(handle[0])
 
 
 def _close_reader(reader: riegeli.RecordReader) -> None:
@@ -444,7 +444,7 @@ def _close_reader(reader: riegeli.RecordReader) -> None:
         reader.close()
 
 
-def _varints_of(message: bytes) -> dict[int, int]:
+def _read_varints(message: bytes) -> dict[int, int]:
     """Returns the varints of a message, by field number."""
     return {
         field: wire.read_varint(message, begin, end)[0]
@@ -454,7 +454,7 @@ def _varints_of(message: bytes) -> dict[int, int]:
 
 
 class _ParquetFile(RecordFile):
-    def _index(self) -> list[Any]:
+    def _open_handle(self) -> list[Any]:
         parquet = import_extra("pyarrow.parquet")
         with stores.on_disk(self.path) as copy:
             try:
@@ -466,26 +466,26 @@ class _ParquetFile(RecordFile):
                 raise self._damage_error(f"not a readable Parquet file: {e}") from e
         return [file, list(itertools.accumulate(counts)), None, None]
 
-    def _count(self, opened: list[Any]) -> int:
-        return int(opened[1][-1]) if opened[1] else 0
+    def _count_records(self, handle: list[Any]) -> int:
+        return int(handle[1][-1]) if handle[1] else 0
 
-    def _read(self, opened: list[Any], index: int) -> bytes:
-        file, ends, last_group, rows = opened
-        group = bisect.bisect_right(ends, index)
+    def _read(self, handle: list[Any], index: int) -> bytes:
+        file, end_indices, last_group, rows = handle
+        group = bisect.bisect_right(end_indices, index)
         if group != last_group:
             try:
                 rows = file.read_row_group(group, columns=["data"]).column(0)
             except Exception as e:  # Arrow raises any error for a damaged file.
                 raise self._damage_error(f"the rows of group {group} cannot be read: {e}") from e
-            opened[2:] = group, rows
-        record = rows[index - (ends[group - 1] if group else 0)].as_py()
+            handle[2:] = group, rows
+        record = rows[index - (end_indices[group - 1] if group else 0)].as_py()
         if not isinstance(record, bytes):
             raise self._damage_error(f"record {index} is {type(record).__name__}, expected bytes")
         return record
 
     @staticmethod
-    def _close(opened: list[Any]) -> None:
-        opened[0].close()
+    def _close(handle: list[Any]) -> None:
+        handle[0].close()
 
 
 _KINDS: dict[str, type[RecordFile]] = {

@@ -34,7 +34,7 @@ ARRAYS = {
     "num_elements": ("<u4", False),
     "starts": ("<u4", True),
     "sizes": ("<u4", True),
-    "last": ("|u1", True),
+    "last_bytes": ("|u1", True),
 }
 """The arrays of a `ShardIndex`: their dtypes, and whether they have an axis for the fields."""
 
@@ -59,10 +59,10 @@ class ShardIndex:
       starts: The offset in the data of the first element of a field; for strings, of their list;
         or `NOT_DIRECT`; uint32[E, F].
       sizes: The number of bytes of all elements, with the heads between them; uint32[E, F].
-      last: The last value of each list of integers of one byte, such as flags; 255 for other
+      last_bytes: The last value of each list of integers of one byte, such as flags; 255 for other
         fields; uint8[E, F].
-      entries: For each field of strings `(begins, ends)`: the strings of example `e` end at
-        `ends[begins[e] : begins[e + 1]]`, from its start; int64[E + 1] and uint32[...].
+      string_ends: For each field of strings `(rows, ends)`: the strings of example `e` end at
+        `ends[rows[e] : rows[e + 1]]`, from its start; int64[E + 1] and uint32[...].
     """
 
     path: str
@@ -77,8 +77,8 @@ class ShardIndex:
     num_elements: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
-    last: np.ndarray
-    entries: dict[str, tuple[np.ndarray, np.ndarray]]
+    last_bytes: np.ndarray
+    string_ends: dict[str, tuple[np.ndarray, np.ndarray]]
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -89,16 +89,16 @@ class ShardIndex:
         return len(self.offsets)
 
     def __getitem__(self, examples: slice) -> ShardIndex:
-        begin, end, step = examples.indices(len(self))
+        start, end, step = examples.indices(len(self))
         if step != 1:
             raise ValueError(f"a slice of examples needs step 1, got {step}")
-        rows = slice(begin, max(begin, end))
+        rows = slice(start, max(start, end))
         return dataclasses.replace(
             self,
             **{name: getattr(self, name)[rows] for name in ARRAYS},
-            entries={
-                name: (begins[rows.start : rows.stop + 1], ends)
-                for name, (begins, ends) in self.entries.items()
+            string_ends={
+                name: (string_rows[rows.start : rows.stop + 1], ends)
+                for name, (string_rows, ends) in self.string_ends.items()
             },
         )
 
@@ -113,18 +113,18 @@ class ShardIndex:
           elements: Their indices in the examples, which must exist.
 
         Returns:
-          The begins and the ends; int64.
+          The starts and the ends; int64.
         """
-        begins, ends = self.entries[field]
+        string_rows, ends = self.string_ends[field]
         column = self.fields.index(field)
-        entries = begins[examples] + elements
-        after = ends[entries].astype(np.int64)
-        before = np.where(elements > 0, ends[np.maximum(entries - 1, 0)], 0).astype(np.int64)
+        strings = string_rows[examples] + elements
+        end = ends[strings].astype(np.int64)
+        start = np.where(elements > 0, ends[np.maximum(strings - 1, 0)], 0).astype(np.int64)
         base = self.offsets[examples] + self.starts[examples, column]
-        return base + before + head_sizes(after - before), base + after
+        return base + start + head_sizes(end - start), base + end
 
 
 def stored_checksum(data: np.ndarray, ends: np.ndarray) -> int:
     """Returns the CRC-32C of the checksums that are stored after records."""
-    stored = data[ends[:, np.newaxis] + np.arange(FOOTER.size)]
-    return int(google_crc32c.value(stored.tobytes()))
+    checksums = data[ends[:, np.newaxis] + np.arange(FOOTER.size)]
+    return int(google_crc32c.value(checksums.tobytes()))

@@ -40,27 +40,27 @@ def ranges_of(name: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[tup
         match = _SLICE.fullmatch(piece)
         if match is None:
             raise ValueError(f"{piece!r} is not a split or a slice of one, such as 'train[:10%]'")
-        split, begin, begin_unit, colon, end, end_unit = match.groups()
+        split, start, start_unit, colon, end, end_unit = match.groups()
         if split == "all" and piece == "all":
-            ranges += [(each, 0, sum(lengths)) for each, lengths in shard_lengths.items()]
+            ranges += [(split, 0, sum(lengths)) for split, lengths in shard_lengths.items()]
             continue
         if split not in shard_lengths:
             raise KeyError(f"no split {split!r}; there are {', '.join(shard_lengths) or 'none'}")
-        lengths, unit = shard_lengths[split], begin_unit or end_unit
+        lengths, unit = shard_lengths[split], start_unit or end_unit
         if piece != split:
-            if begin is None and end is None:
+            if start is None and end is None:
                 raise ValueError(f"{piece!r} has neither a begin nor an end")
             if not colon:
                 if end is not None or unit != "shard":
                     raise ValueError(f"{piece!r}: a single number must be the number of a shard")
-                end = str(int(begin) + 1)
-        low = _position(piece, begin, unit, lengths)
-        high = _position(piece, end, unit, lengths, is_end=True)
+                end = str(int(start) + 1)
+        low = _find_position(piece, start, unit, lengths)
+        high = _find_position(piece, end, unit, lengths, is_end=True)
         ranges.append((split, low, high))
     return ranges
 
 
-def _position(
+def _find_position(
     piece: str, bound: str | None, unit: str | None, lengths: Sequence[int], *, is_end: bool = False
 ) -> int:
     """Returns the index of the example at a bound."""

@@ -108,7 +108,7 @@ def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
       DamagedFileError: A file was not written by TFDS.
     """
     folder: Any = directory if hasattr(directory, "read_bytes") else pathlib.Path(directory)
-    root = find(folder, _folders_in)
+    root = find(folder, _list_folders)
     info = read_json(root / INFO_FILE)
     try:
         return FolderSummary(
@@ -118,8 +118,8 @@ def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
             version=str(info.get("version", "")),
             description=str(info.get("description", "")),
             file_format=str(info.get("fileFormat") or "tfrecord"),
-            splits=tuple(map(_split, info.get("splits", []))),
-            fields=tuple(_fields(_read_if_present(root / FEATURES_FILE), (), (), 0)),
+            splits=tuple(map(_read_split, info.get("splits", []))),
+            fields=tuple(_read_fields(_read_if_present(root / FEATURES_FILE), (), (), 0)),
             metadata=_read_if_present(root / METADATA_FILE),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -143,20 +143,20 @@ def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Fo
         if not root.exists():
             raise FileNotFoundError(f"{root} does not exist")
         # TFDS keeps downloads and unfinished datasets next to datasets.
-        below = [
+        names = [
             name
             for name in folders_in(root)
             if name != "downloads" and not name.startswith((".", "incomplete."))
         ]
-        if len(below) != 1:
-            several = f"several folders: {', '.join(sorted(below)[:10])}. Pass one of them"
-            fault = several if below else "no folder with a dataset"
-            raise FileNotFoundError(f"{root} has no {INFO_FILE}, and below it {fault}")
-        root /= below[0]
+        if len(names) != 1:
+            several = f"several folders: {', '.join(sorted(names)[:10])}. Pass one of them"
+            problem = several if names else "no folder with a dataset"
+            raise FileNotFoundError(f"{root} has no {INFO_FILE}, and below it {problem}")
+        root /= names[0]
     return root
 
 
-def _folders_in(directory: pathlib.Path) -> list[str]:
+def _list_folders(directory: pathlib.Path) -> list[str]:
     with os.scandir(directory) as entries:
         return [entry.name for entry in entries if entry.is_dir()]
 
@@ -184,25 +184,25 @@ def _read_if_present(path: pathlib.Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def _split(split: Mapping[str, Any]) -> SplitSummary:
+def _read_split(split: Mapping[str, Any]) -> SplitSummary:
     lengths = tuple(int(length) for length in split.get("shardLengths", ()))
     return SplitSummary(str(split["name"]), lengths, int(split.get("numBytes", 0)))
 
 
-def _fields(
+def _read_fields(
     node: Mapping[str, Any], path: tuple[str, ...], shape: tuple[int | None, ...], depth: int
 ) -> Iterator[FieldSummary]:
     if depth > _MAX_DEPTH:
         raise DamagedFileError(f"{'/'.join(path)}: more than {_MAX_DEPTH} features are nested")
     if "featuresDict" in node:
         for name, child in sorted(node["featuresDict"].get("features", {}).items()):
-            yield from _fields(child, (*path, name), shape, depth + 1)
+            yield from _read_fields(child, (*path, name), shape, depth + 1)
     elif "dataset" in node or "sequence" in node:
         content = node.get("dataset") or node.get("sequence") or {}
         # The time axis is implied by the steps.
         is_dataset = "dataset" in node or str(node.get("pythonClassName", "")).endswith(".Dataset")
         inner = shape if is_dataset else (*shape, _size(content.get("length", 0)))
-        yield from _fields(content.get("feature", {}), path, inner, depth + 1)
+        yield from _read_fields(content.get("feature", {}), path, inner, depth + 1)
     elif node:
         yield _leaf(node, path, shape)
 

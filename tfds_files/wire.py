@@ -56,17 +56,17 @@ def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
 
 
 def fields_of(data: Buffer, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields the fields of a message: number, wire type, begin and end of the value.
+    """Yields the fields of a message: number, wire type, start and end of the value.
 
     Raises:
       WireError: The bytes are not a message.
     """
     while position < end:
         tag, position = read_varint(data, position, end)
-        wire_type, begin = tag & 7, position
+        wire_type, start = tag & 7, position
         if wire_type == LENGTH:
-            length, begin = read_varint(data, position, end)
-            position = begin + length
+            length, start = read_varint(data, position, end)
+            position = start + length
         elif wire_type == VARINT:
             _, position = read_varint(data, position, end)
         elif wire_type in _SIZES:
@@ -75,7 +75,7 @@ def fields_of(data: Buffer, position: int, end: int) -> Iterator[tuple[int, int,
             raise WireError(f"a field of wire type {wire_type}")
         if position > end:
             raise WireError("a field is longer than its message")
-        yield tag >> 3, wire_type, begin, position
+        yield tag >> 3, wire_type, start, position
 
 
 def decode_varints(data: Buffer) -> np.ndarray:
@@ -94,14 +94,14 @@ def decode_varints(data: Buffer) -> np.ndarray:
     ends = np.flatnonzero(is_last) + 1
     if not len(ends) or ends[-1] != len(groups):
         raise WireError("a number does not end")
-    begins = np.concatenate([[0], ends[:-1]])
-    sizes = ends - begins
+    starts = np.concatenate([[0], ends[:-1]])
+    sizes = ends - starts
     if sizes.max() > _MAX_VARINT_BYTES:
         raise WireError("a number is longer than 64 bits")
     values = np.zeros(len(ends), np.uint64)
     for index in range(int(sizes.max())):
         is_present = sizes > index
-        group = groups[begins[is_present] + index].astype(np.uint64) & np.uint64(127)
+        group = groups[starts[is_present] + index].astype(np.uint64) & np.uint64(127)
         values[is_present] |= group << np.uint64(7 * index)
     return values.view(np.int64)
 

@@ -41,15 +41,15 @@ def num_shards(
     (16, 4, 1)
     """
     size = num_bytes + num_examples * (HEADER.size + FOOTER.size)
-    fewest, largest = size // max_size, size // min_size
-    if fewest > _MULTIPLE:
+    min_shards, max_shards = size // max_size, size // min_size
+    if min_shards > _MULTIPLE:
         return next(
             n
-            for n in range(2 * _MULTIPLE, fewest + 2 * _MULTIPLE, _MULTIPLE)
-            if fewest <= n <= num_examples
+            for n in range(2 * _MULTIPLE, min_shards + 2 * _MULTIPLE, _MULTIPLE)
+            if min_shards <= n <= num_examples
         )
     powers = (_MULTIPLE >> power for power in range(10))
-    return next((n for n in powers if fewest <= n <= largest and n <= num_examples), 1)
+    return next((n for n in powers if min_shards <= n <= max_shards and n <= num_examples), 1)
 
 
 def shard_ends(num_examples: int, num_shards: int) -> list[int]:

@@ -292,7 +292,7 @@ class MappedStorage(Storage):
         self.decoders = options.decoders(fields)
         folder = examples.folder
         split = folder[episodes.split]
-        urls = [os.fspath(piece.path) for piece in split.cut(0, len(split))]
+        urls = [os.fspath(piece.path) for piece in split.record_ranges(0, len(split))]
         copies = None
         if urls and not stores.is_local(urls[0]) and folder.file_format == "tfrecord":
             with _store_errors():
@@ -432,7 +432,7 @@ class MappedStorage(Storage):
 
     def _read_last_values(self, name: str, is_needed: np.ndarray) -> np.ndarray:
         """Returns the last value of a flag in each episode; checked only for needed episodes."""
-        last = self._field_column(lambda index: index.last, name)
+        last = self._field_column(lambda index: index.last_bytes, name)
         if (last == _UNKNOWN_FLAG)[is_needed].any():
             raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")
         return last != 0
@@ -448,7 +448,7 @@ class MappedStorage(Storage):
         layout = self.indexes[0].layouts[self.indexes[0].fields.index(name)]
         if layout.kind == "strings":
             shard_starts, shard_ends = (
-                self._concatenate(lambda index: index.entries[name][0][bounds])  # noqa: B023
+                self._concatenate(lambda index: index.string_ends[name][0][bounds])  # noqa: B023
                 for bounds in (slice(-1), slice(1, None))
             )
             is_mapped &= shard_ends - shard_starts == counts

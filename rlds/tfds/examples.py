@@ -17,14 +17,14 @@ import tfds_files
 from rlds_ecosystem.model.columns import fits
 from tfds_files import RaggedColumn, parse_features
 from tfds_files.example_encoder import (
+    FieldLists,
     Fields,
-    Lists,
     Path,
     are_encoded_as_png,
     bytes_lists,
-    cut_rows,
-    each_row,
     feature_at,
+    list_rows,
+    split_rows,
 )
 
 __all__ = ["RaggedColumn", "TfdsExampleEncoder"]
@@ -67,10 +67,10 @@ class TfdsExampleEncoder(tfds_files.ExampleEncoder):
         """Returns the encoder for features in the JSON of `features.json`."""
         return cls(tfds.features.FeaturesDict.from_json(features), png_level=png_level)
 
-    def _encode_unsupported(self, path: Path, rows: Any, splits: np.ndarray) -> Fields:
+    def _encode_unsupported(self, path: Path, rows: Any, offsets: np.ndarray) -> Fields:
         if are_encoded_as_png(feature_at(self.features, path), rows):
-            return self._encode_images(path, rows, splits)
-        return _encode_by_tfds(self._tfds_features, path, rows, splits)
+            return self._encode_images(path, rows, offsets)
+        return _encode_by_tfds(self._tfds_features, path, rows, offsets)
 
 
 def _convert(feature: Any) -> tfds_files.Feature:
@@ -90,20 +90,20 @@ def _convert(feature: Any) -> tfds_files.Feature:
 
 
 def _encode_by_tfds(
-    features: tfds.features.FeaturesDict, path: Path, rows: Any, splits: np.ndarray
+    features: tfds.features.FeaturesDict, path: Path, rows: Any, offsets: np.ndarray
 ) -> Fields:
     """Yields the TFDS encoding of the rows of each example."""
     feature, key = feature_at(features, path), "/".join(name for name in path if name is not None)
     if None not in path:
-        values = each_row(rows)
+        values = list_rows(rows)
     elif isinstance(feature, tfds.features.Image) and _is_jpeg_column(feature, rows):
-        yield key, bytes_lists((tf.io.encode_jpeg(row).numpy() for row in rows), splits)
+        yield key, bytes_lists((tf.io.encode_jpeg(row).numpy() for row in rows), offsets)
         return
     else:
-        feature, values = tfds.features.Dataset(feature), cut_rows(rows, splits)
+        feature, values = tfds.features.Dataset(feature), split_rows(rows, offsets)
     examples = [dict(_features_by_tfds(feature, value, key)) for value in values]
     for name in dict.fromkeys(name for fields in examples for name in fields):
-        yield name, Lists([fields.get(name) for fields in examples])
+        yield name, FieldLists([fields.get(name) for fields in examples])
 
 
 def _is_jpeg_column(feature: Any, rows: Any) -> bool:

@@ -218,7 +218,7 @@ def test_unsupported_features_go_to_the_fallback():
         calls.append((path, rows, splits.tolist()))
         yield (
             "/".join(filter(None, path)),
-            tfds_files.example_encoder.Lists([b""] * (len(splits) - 1)),
+            tfds_files.example_encoder.FieldLists([b""] * (len(splits) - 1)),
         )
 
     rows = {"x": ["a", "b", "c"], "y": np.arange(3)}

@@ -158,7 +158,7 @@ def test_direct_fields_equal_decoded_fields(tmp_path_factory, data):
                 values = np.asarray(values)
                 assert actual.astype(values.dtype).tobytes() == values.tobytes()
                 if layout.kind == "integers":
-                    last = index.last[number, index.fields.index(name)]
+                    last = index.last_bytes[number, index.fields.index(name)]
                     assert last == np.atleast_1d(values).astype(np.uint8).flat[-1]
             if expected:
                 assert actual is not None, name
@@ -211,7 +211,7 @@ def test_malformed_lists_are_left_to_the_decoder(tmp_path):
         flags = elements_of(index, "steps/flag", row)
         assert flags is None or flags.ravel().tolist() == [1, 0, 0]
     assert elements_of(index, "steps/x", len(examples) - 1).ravel().tolist() == [7, 8, 9]
-    assert index.last[-1].tolist() == [255, 9]
+    assert index.last_bytes[-1].tolist() == [255, 9]
 
 
 def test_fields_in_any_order_and_unknown_fields_are_indexed(tmp_path):
@@ -580,7 +580,7 @@ def test_a_damaged_shard_has_no_address_outside_its_records(tmp_path_factory, da
             tfds_files.index_shard(path, FEATURES)
         return
     assert_bounded(index)
-    index_files._check(index, os.stat(path).st_size)
+    index_files._check_index(index, os.stat(path).st_size)
     for example in (0, 2):
         assert elements_of(index, "steps/is_last", example).ravel().tolist() == [0, 0, 1]
     for column, layout in enumerate(index.layouts):
