@@ -8,7 +8,7 @@ from rlds_ecosystem.installation import choose_implementation
 __all__ = ["IMPLEMENTATION"]
 __all__ += _pure.__all__
 
-IMPLEMENTATION: str = choose_implementation("riegeli", slower="hundreds of times slower")
+IMPLEMENTATION: str = choose_implementation("riegeli", slowdown="hundreds of times slower")
 """The implementation in use: "cython" or "python"."""
 
 # Type checkers and readers use the plain functions, which have the types and documentation.

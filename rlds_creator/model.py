@@ -90,7 +90,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
       interpreter: The name of a Python in the settings of the server; "" for the server's own.
       keys: Actions of keys, by their physical codes, instead of those of the family.
       video: The video encoding of fields of the observation, by field; see
-        `envlogger.Video.called`.
+        `envlogger.Video.from_name`.
       quota: The maximum number of completed episodes of all people; None for no limit.
     """
 

@@ -51,18 +51,18 @@ def warn_of_other_distributions(directories: Iterable[str]) -> None:
     if not distributions:
         return
     names = ", ".join(f"{name} {version}" for name, version, _ in distributions)
-    uninstalled = " ".join(sorted({name for name, _, _ in distributions}))
+    foreign_names = " ".join(sorted({name for name, _, _ in distributions}))
     warnings.warn(
         f"{names} in {distributions[0][2]} and rlds-ecosystem have packages with the same names, "
         "and overwrite each other's files. To keep rlds-ecosystem, run pip uninstall "
-        f"{uninstalled}, and then reinstall it with pip install --force-reinstall --no-deps: "
+        f"{foreign_names}, and then reinstall it with pip install --force-reinstall --no-deps: "
         "uninstalling removes files of both.",
         RuntimeWarning,
         stacklevel=3,
     )
 
 
-def choose_implementation(package: str, *, slower: str) -> str:
+def choose_implementation(package: str, *, slowdown: str) -> str:
     """Chooses between the compiled core of a package and its slower implementation in Python.
 
     `RIEGELI_IMPLEMENTATION` in the environment, `python` or `cython`, decides; without it the
@@ -70,7 +70,7 @@ def choose_implementation(package: str, *, slower: str) -> str:
 
     Args:
       package: The name of the package, whose compiled functions are in the module `_compiled`.
-      slower: The slowdown of Python, for the warning.
+      slowdown: The slowdown of Python, for the warning.
 
     Returns:
       "cython" or "python".
@@ -87,7 +87,7 @@ def choose_implementation(package: str, *, slower: str) -> str:
             raise
         reason = why_not_compiled(Path(__file__).parents[1], package, error=e)
         warnings.warn(
-            f"{package} runs in plain Python, {slower}: {reason}", RuntimeWarning, stacklevel=3
+            f"{package} runs in plain Python, {slowdown}: {reason}", RuntimeWarning, stacklevel=3
         )
         return "python"
     return "cython"
@@ -103,12 +103,12 @@ def why_not_compiled(root: Path, package: str, *, error: ImportError) -> str:
     """
     checkout = root if (root / "setup.py").exists() else None
     command = f"pip install --editable {checkout}" if checkout else _REINSTALL
-    built = [path.name for path in _compiled_files(root, package)]
-    if any(f"_compiled{suffix}" in built for suffix in EXTENSION_SUFFIXES):
+    built_files = [path.name for path in _compiled_files(root, package)]
+    if any(f"_compiled{suffix}" in built_files for suffix in EXTENSION_SUFFIXES):
         return f"its compiled core does not load ({error}). Reinstall it: {command}"
-    if built:
+    if built_files:
         return (
-            f"its compiled core is for another Python ({built[0]}; this one needs "
+            f"its compiled core is for another Python ({built_files[0]}; this one needs "
             f"{EXTENSION_SUFFIXES[0]}). Install it with this Python: {command}"
         )
     if checkout:

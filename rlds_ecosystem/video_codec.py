@@ -64,13 +64,13 @@ class Video:
             raise ValueError(f"codec: got {self.codec!r}, expected one of {', '.join(_CODECS)}")
         if self.lossless and (self.codec != "h264" or self.quality is not None):
             raise ValueError("lossless: expected the codec h264, and no quality")
-        for name, least, greatest in (("quality", 0, 63), ("fps", 0.01, 1000), ("gop", 1, 10_000)):
+        for name, low, high in (("quality", 0, 63), ("fps", 0.01, 1000), ("gop", 1, 10_000)):
             value = getattr(self, name)
-            if value is not None and not least <= value <= greatest:
-                raise ValueError(f"{name}: got {value}, expected {least} to {greatest}")
+            if value is not None and not low <= value <= high:
+                raise ValueError(f"{name}: got {value}, expected {low} to {high}")
 
     @classmethod
-    def called(cls, name: str, fps: float = 30) -> Video:
+    def from_name(cls, name: str, fps: float = 30) -> Video:
         """Returns the encoding of the name "h264", "av1" or "lossless", as in commands and studies.
 
         Raises:
@@ -80,7 +80,7 @@ class Video:
         codec: Any = "h264" if is_lossless else name
         return cls(codec, lossless=is_lossless, fps=fps)
 
-    def worse(self) -> Video:
+    def with_lower_quality(self) -> Video:
         """Returns a faster encoding of lower quality; a lossless encoding stays."""
         if self.lossless:
             return self

@@ -796,7 +796,7 @@ def _inspect_fields(fields: Mapping[str, Any]) -> Iterator[InspectedField]:
         if not isinstance(field, model_fields.Field):
             yield InspectedField(name, "", (), model_fields.in_words(field))
             continue
-        facts = [field.encoding.upper(), *field.facts, _first_sentence(field.doc, 60)]
+        facts = [field.encoding.upper(), *field.meanings, _first_sentence(field.doc, 60)]
         dtype = "string" if field.is_text else field.column_dtype.name
         yield InspectedField(name, dtype, field.shape, "; ".join(filter(None, facts)))
 

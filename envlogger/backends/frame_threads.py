@@ -83,7 +83,7 @@ class FrameThread:
             is_degraded = self._queue.is_behind if is_key_due else self._is_degraded
             if is_start or is_degraded is not self._is_degraded:
                 self._encoder.close()
-                video = self._video.worse() if is_degraded else self._video
+                video = self._video.with_lower_quality() if is_degraded else self._video
                 self._encoder, self._is_degraded = FrameEncoder(video, self.shape), is_degraded
             packet, is_key = self._encoder.encode(frame)
         finally:

@@ -146,7 +146,7 @@ def audit(
         measure_batch: Callable[[range], list[_MeasuredEpisode | None]] = work
         if pipeline is not None:
             measure_batch = stack.enter_context(compute_in_pipeline(work, batches, pipeline, draft))
-        for indices, results in in_processes(measure_batch, batches, jobs, after=_SECONDS_ALONE):
+        for indices, results in in_processes(measure_batch, batches, jobs, delay=_SECONDS_ALONE):
             measured_episodes += results
             bars.update(bar, completed=indices.stop)
             if callable(progress):

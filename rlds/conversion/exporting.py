@@ -344,7 +344,7 @@ def _compare_written(
     episodes, count = comparison.read_back, len(comparison.written)
     size = min(count // _USUAL_CALLS + 1, _MAX_EPISODES_PER_CALL)
     ranges = [range(n, min(n + size, count)) for n in range(0, count, size)]
-    results = workers.do(comparison, ranges, after=_SERIAL_SECONDS, on_advance=on_advance)
+    results = workers.run(comparison, ranges, delay=_SERIAL_SECONDS, on_advance=on_advance)
     num_steps = sum(steps for _, steps in results)
     if episodes.has(count):
         raise ValueError(f"{episodes.format}: the files hold more than {count} written episodes")

@@ -419,7 +419,7 @@ def _run_tasks(
         run_in_pipeline(
             functools.partial(suppress_errors, work), arguments, *pipeline, type(work).__name__
         )
-    return workers.do(work, tasks, on_advance=on_advance)
+    return workers.run(work, tasks, on_advance=on_advance)
 
 
 @dataclasses.dataclass(frozen=True)

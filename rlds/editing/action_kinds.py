@@ -62,7 +62,7 @@ class ActionsView(Change):
         if field.kind != _OTHER_KIND[kind] or not field.names or not field.unit:
             raise ValueError(
                 f"action-as: expected an action declared as {_OTHER_KIND[kind]}, with a unit and "
-                f"names, got {', '.join(field.facts) or 'none'}. Declare the meaning, as in "
+                f"names, got {', '.join(field.meanings) or 'none'}. Declare the meaning, as in "
                 f"rlds edit PATH --set-meaning action={_OTHER_KIND[kind]},unit=rad,names=A/B/…"
             )
         self._state_elements = [*_state_elements(field, fields)]

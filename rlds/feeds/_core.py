@@ -6,7 +6,7 @@ from rlds_ecosystem.installation import choose_implementation
 
 __all__ = ["IMPLEMENTATION", "Buffers", "hash_many", "locate", "permute", "unpermute"]
 
-IMPLEMENTATION: str = choose_implementation("rlds.feeds", slower="up to a hundred times slower")
+IMPLEMENTATION: str = choose_implementation("rlds.feeds", slowdown="up to a hundred times slower")
 """The implementation in use: "cython" or "python"."""
 
 # The types and the documentation are those of the pure Python implementation.

@@ -387,7 +387,7 @@ class WithColumn(View):
 
 def _describe_type(field: Any) -> str:
     """Describes the type and the meaning of a field, without its `doc`."""
-    facts = [*field.facts, field.encoding] if isinstance(field, Field) else []
+    facts = [*field.meanings, field.encoding] if isinstance(field, Field) else []
     return "; ".join([in_words(field), *filter(None, facts)])
 
 

@@ -450,7 +450,7 @@ def _read_all(
 ) -> Iterator[Any]:
     """Yields the table rows of each task, in order; uses worker processes for long runs."""
     rows = functools.partial(RowMaker(source).rows, split)
-    return (table for _, table in in_processes(rows, tasks, jobs, after=_SERIAL_SECONDS))
+    return (table for _, table in in_processes(rows, tasks, jobs, delay=_SERIAL_SECONDS))
 
 
 def _with_index(table: Any, first: int) -> Any:

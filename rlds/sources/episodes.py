@@ -33,7 +33,13 @@ from rlds.sources.source import (
 from rlds.sources.view import SelectedSource, trace
 from rlds_ecosystem.files.forking import reset_in_forks
 from rlds_ecosystem.model.columns import objects
-from rlds_ecosystem.model.fields import Field, MismatchError, as_fields, in_words, match_columns
+from rlds_ecosystem.model.fields import (
+    Field,
+    MismatchError,
+    as_fields,
+    in_words,
+    match_columns,
+)
 from rlds_ecosystem.model.nests import leaves_at, put
 from tfds_files.splits import ranges_of
 
@@ -502,7 +508,7 @@ def _describe_fields(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
         facts = [in_words(field)]
         if isinstance(field, Field):
             facts += [f"{field.encoding} files"] if field.encoding else []
-            facts += field.facts
+            facts += field.meanings
             facts += [field.doc] if field.doc else []
         yield f"{indent}{name}: {'; '.join(facts)}"
 

@@ -200,9 +200,9 @@ class Player:
 
     def _parse_video(self) -> dict[str, Video]:
         """Returns the video encoding of fields, checked before the first step."""
-        video_formats = self._environment.get("video") or {}
+        formats = (self._environment.get("video") or {}).items()
         try:
-            video = {name: Video.called(codec, self._fps) for name, codec in video_formats.items()}
+            video = {name: Video.from_name(format, self._fps) for name, format in formats}
             for encoding, shape in find_cameras(self._observation_spec, video).values():
                 FrameEncoder(encoding, shape).close()
         except (ImportError, ValueError) as error:

@@ -46,14 +46,14 @@ class LruCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._lock, self._bytes = threading.Lock(), 0
+        self._lock, self._num_bytes = threading.Lock(), 0
         self._entries: collections.OrderedDict[Any, tuple[Any, int]] = collections.OrderedDict()
         reset_in_forks(self)
 
     def _reset(self) -> None:
         # Closing a decoder may wait for threads, which do not exist in a forked process.
         _inherited_entries.append(self._entries)
-        self._lock, self._bytes, self._entries = threading.Lock(), 0, collections.OrderedDict()
+        self._lock, self._num_bytes, self._entries = threading.Lock(), 0, collections.OrderedDict()
 
     def get(self, key: Any) -> Any:
         """Returns the cached value of a key; None if it is not cached."""
@@ -67,7 +67,7 @@ class LruCache:
         """Removes and returns the cached value of a key; None if it is not cached."""
         with self._lock:
             value, size = self._entries.pop(key, (None, 0))
-            self._bytes -= size
+            self._num_bytes -= size
             return value
 
     def put(self, key: Any, value: Any, size: int) -> list[Any]:
@@ -75,8 +75,8 @@ class LruCache:
         with self._lock:
             evicted = [self._entries.pop(key, (None, 0))]
             self._entries[key] = value, size
-            self._bytes += size - evicted[0][1]
-            while self._bytes > self._max_bytes and self._entries:
+            self._num_bytes += size - evicted[0][1]
+            while self._num_bytes > self._max_bytes and self._entries:
                 evicted.append(self._entries.popitem(last=False)[1])
-                self._bytes -= evicted[-1][1]
+                self._num_bytes -= evicted[-1][1]
             return [value for value, _ in evicted if value is not None]

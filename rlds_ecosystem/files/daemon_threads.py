@@ -29,26 +29,26 @@ class DaemonThreads:
 
     def __init__(self, count: int, name: str) -> None:
         self._count, self._name = count, name
-        self._started = 0
-        self._work: SimpleQueue[Any] = SimpleQueue()
-        weakref.finalize(self, self._work.put, None).atexit = False
+        self._num_started = 0
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        weakref.finalize(self, self._queue.put, None).atexit = False
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
         """Calls a function in a thread."""
         future: Future[T] = Future()
-        self._work.put((future, function, arguments))
-        if self._started < self._count:
-            self._started += 1
-            threading.Thread(target=_run, args=(self._work,), name=self._name, daemon=True).start()
+        self._queue.put((future, function, arguments))
+        if self._num_started < self._count:
+            self._num_started += 1
+            threading.Thread(target=_run, args=(self._queue,), name=self._name, daemon=True).start()
         return future
 
 
-def _run(work: SimpleQueue[Any]) -> None:
-    while (item := work.get()) is not None:
+def _run(queue: SimpleQueue[Any]) -> None:
+    while (item := queue.get()) is not None:
         future, function, arguments = item
         try:
             future.set_result(function(*arguments))
         except BaseException as error:
             future.set_exception(error)
         del item, future, function, arguments  # Freed while the thread waits.
-    work.put(None)  # Ends the other threads.
+    queue.put(None)  # Ends the other threads.

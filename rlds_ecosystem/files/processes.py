@@ -50,7 +50,7 @@ _THREAD_COUNT_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 
-_on_advance: Callable[[float], None] = lambda amount: None  # noqa: E731
+_on_advance: Callable[[float], None] = lambda progress: None  # noqa: E731
 
 
 class WorkerDied(RuntimeError):
@@ -75,9 +75,9 @@ def default_jobs() -> int:
     return max(processors, 1)
 
 
-def advance(amount: float = 1) -> None:
+def advance(progress: float = 1) -> None:
     """Reports progress from a task to the `on_advance` of `in_processes`."""
-    _on_advance(amount)
+    _on_advance(progress)
 
 
 class _WorkerTraceback(Exception):
@@ -92,12 +92,12 @@ def in_processes(
     tasks: Iterable[T],
     jobs: int,
     *,
-    after: float | None = None,
-    on_advance: Callable[[float], None] = lambda amount: None,
+    delay: float | None = None,
+    on_advance: Callable[[float], None] = lambda progress: None,
 ) -> Iterator[tuple[T, R]]:
-    """Runs tasks in new worker processes; see `Workers.do`."""
+    """Runs tasks in new worker processes; see `Workers.run`."""
     with Workers(jobs) as workers:
-        yield from workers.do(work, tasks, after=after, on_advance=on_advance)
+        yield from workers.run(work, tasks, delay=delay, on_advance=on_advance)
 
 
 class Workers:
@@ -119,13 +119,13 @@ class Workers:
             self._pool.kill()
             self._pool = None
 
-    def do(
+    def run(
         self,
         work: Callable[[T], R],
         tasks: Iterable[T],
         *,
-        after: float | None = None,
-        on_advance: Callable[[float], None] = lambda amount: None,
+        delay: float | None = None,
+        on_advance: Callable[[float], None] = lambda progress: None,
     ) -> Iterator[tuple[T, R]]:
         """Yields each task with its result, in the order of the tasks.
 
@@ -136,34 +136,34 @@ class Workers:
           work: The function that computes the result of a task, pickled once for each worker. If it
             cannot be pickled, or is defined in a script, this process runs all tasks.
           tasks: The tasks; a few are drawn ahead. This process runs a single task itself.
-          after: The seconds for which this process runs tasks before workers start; None to start
+          delay: The seconds for which this process runs tasks before workers start; None to start
             them at once.
           on_advance: The callback for the progress that tasks report by `advance`, in any thread.
 
         Raises:
           WorkerDied: A worker died twice in the same task.
         """
-        remaining, begin = iter(tasks), time.monotonic()
-        ahead = [*itertools.islice(remaining, 2 if self._jobs > 1 else 0)]
-        remaining, is_shared = itertools.chain(ahead, remaining), len(ahead) > 1
-        if not is_shared or after is not None:
+        remaining, start_time = iter(tasks), time.monotonic()
+        first_tasks = [*itertools.islice(remaining, 2 if self._jobs > 1 else 0)]
+        remaining, is_shared = itertools.chain(first_tasks, remaining), len(first_tasks) > 1
+        if not is_shared or delay is not None:
             for task in remaining:
                 yield task, _run_in_this_process(work, task, on_advance)
-                if is_shared and after is not None and time.monotonic() - begin > after:
+                if is_shared and delay is not None and time.monotonic() - start_time > delay:
                     break
             else:
                 return
-        if (pickled := _pickle_for_workers(work)) is None:
+        if (pickled_work := _pickle_for_workers(work)) is None:
             for task in remaining:
                 yield task, _run_in_this_process(work, task, on_advance)
             return
         pool = self._pool = self._pool or _WorkerPool(self._jobs)
-        pool.work, pool.on_advance = pickled, on_advance
+        pool.work, pool.on_advance = pickled_work, on_advance
         pending: collections.deque[tuple[T, concurrent.futures.Future[R]]] = collections.deque()
         try:
             while True:
                 for task in itertools.islice(remaining, 2 * self._jobs - len(pending)):
-                    pending.append((task, pool.threads.submit(pool.do, task)))
+                    pending.append((task, pool.threads.submit(pool.run, task)))
                 if not pending:
                     return
                 task, future = pending.popleft()
@@ -181,10 +181,10 @@ class Workers:
 def _pickle_for_workers(work: Any) -> bytes | None:
     """Returns a pickled function; None if a worker cannot load it."""
     try:
-        pickled = pickle.dumps(work)
+        pickled_work = pickle.dumps(work)
     except (AttributeError, TypeError, pickle.PicklingError):  # For example, a nested function.
         return None
-    return None if b"__main__" in pickled else pickled
+    return None if b"__main__" in pickled_work else pickled_work
 
 
 def _run_in_this_process(work: Callable[[T], R], task: T, on_advance: Callable[[float], None]) -> R:
@@ -214,7 +214,7 @@ class _WorkerPool:
         self._thread_state = threading.local()
         self._is_killed = False
 
-    def do(self, task: Any) -> Any:
+    def run(self, task: Any) -> Any:
         """Runs a task in the worker of this thread."""
         worker = getattr(self._thread_state, "worker", None) or self._start_worker()
         assert worker.stdin is not None
@@ -238,15 +238,15 @@ class _WorkerPool:
             warnings.warn(message, stacklevel=4)
         if kind == "error":
             errors, text = content
-            for each, cause in itertools.pairwise([*errors, _WorkerTraceback(text)]):
-                each.__cause__ = cause
+            for effect, cause in itertools.pairwise([*errors, _WorkerTraceback(text)]):
+                effect.__cause__ = cause
             raise errors[0]
         return content
 
     def retry(self, task: Any) -> Any:
-        """Like `do`, for a task whose worker died; a second death raises with the task."""
+        """Like `run`, for a task whose worker died; a second death raises with the task."""
         try:
-            return self.do(task)
+            return self.run(task)
         except WorkerDied as error:
             error.task = task
             raise
@@ -296,8 +296,8 @@ def read_frame(stream: IO[bytes]) -> bytes:
     Raises:
       EOFError: The other end is closed.
     """
-    head = stream.read(_FRAME_SIZE.size)
-    content = stream.read(_FRAME_SIZE.unpack(head)[0]) if len(head) == _FRAME_SIZE.size else b""
-    if len(head) < _FRAME_SIZE.size or len(content) < _FRAME_SIZE.unpack(head)[0]:
+    header = stream.read(_FRAME_SIZE.size)
+    content = stream.read(_FRAME_SIZE.unpack(header)[0]) if len(header) == _FRAME_SIZE.size else b""
+    if len(header) < _FRAME_SIZE.size or len(content) < _FRAME_SIZE.unpack(header)[0]:
         raise EOFError("the other end of the pipe is closed")
     return content

@@ -19,8 +19,8 @@ from rlds_ecosystem.files.stores import PathLike, is_local
 from rlds_ecosystem.files.whole_files import (
     FOLDER,
     can_lock,
+    clear_folder,
     draft_folder,
-    empty,
     finish_replacement,
     journal_of,
     kept_name,
@@ -85,24 +85,19 @@ def replaced(
         raise FileNotFoundError(f"{path} does not exist, so it cannot be replaced")
     identity = identity or (lambda: files_in(path))
     with draft_folder(path) as hidden_folder:
-        empty(hidden_folder)
-        if keep_old and os.path.lexists(old := kept_name(path)):
-            raise FileExistsError(f"{old} exists from an earlier replacement: rename or remove it")
+        clear_folder(hidden_folder)
+        if keep_old and os.path.lexists(name := kept_name(path)):
+            raise FileExistsError(f"{name} exists from an earlier replacement: rename or remove it")
         with _exclusive_access(path):
-            draft, old_identity, labels = (
-                hidden_folder / path.name,
-                identity(),
-                _file_stats(path / _LABELS),
-            )
+            draft, old_identity = hidden_folder / path.name, identity()
+            labels = _file_stats(path / _LABELS)
         try:
             yield draft
             has_labels = (draft / _LABELS).exists()
             shutil.copymode(path, draft)
             sync_all(draft)
             sync(hidden_folder)
-            folders = {
-                Path(os.path.realpath(folder)) for folder in (path / _LABELS, *label_folders)
-            }
+            folders = {*map(Path, map(os.path.realpath, (path / _LABELS, *label_folders)))}
             with _exclusive_access(path), _lock_labels(folders):
                 if identity() != old_identity or (
                     has_labels and _file_stats(path / _LABELS) != labels
@@ -116,7 +111,7 @@ def replaced(
                 replace_by_draft(path, hidden_folder, keep_old=keep_old)
         finally:
             finish_replacement(path, hidden_folder)
-            empty(hidden_folder, ignore_errors=True)
+            clear_folder(hidden_folder, ignore_errors=True)
 
 
 def finish_replacing(path: PathLike) -> None:
@@ -180,8 +175,8 @@ def _lock_with_retries(path: Path) -> int | None:
 def _lock_labels(folders: Collection[Path]) -> Iterator[None]:
     """Locks folders of labels: labels added now would be lost with the old dataset."""
     with contextlib.ExitStack() as closing:
-        missing = [it for folder in folders for it in (folder, folder.parent) if not it.exists()]
-        closing.callback(_remove_empty, missing)
+        paths = (path for folder in folders for path in (folder, folder.parent))
+        closing.callback(_remove_empty, [path for path in paths if not path.exists()])
         for folder in folders:
             with contextlib.suppress(OSError):  # The folder is read-only.
                 folder.mkdir(parents=True, exist_ok=True)

@@ -32,9 +32,9 @@ __all__ = [
     "atomic_target",
     "can_lock",
     "check_is_free",
+    "clear_folder",
     "draft_folder",
     "draft_of",
-    "empty",
     "exchange",
     "finish_replacement",
     "holder_of",
@@ -118,22 +118,22 @@ def atomic_target(
     Raises:
       FileExistsError: The target exists, or another process is writing it.
     """
-    final = as_path(target)
-    target = draft_of(target, None if is_local(final) else drafts)
+    final_path = as_path(target)
+    target = draft_of(target, None if is_local(final_path) else drafts)
     if not _draft_folder_of(
         target
     ).exists():  # Otherwise a killed process may have completed the target.
-        check_is_free(final)
+        check_is_free(final_path)
     new_parents = [parent for parent in target.parents if not parent.exists()]
     try:
         with draft_folder(target) as hidden_folder:
-            empty(hidden_folder)
-            check_is_free(final)  # Another process may have finished it.
+            clear_folder(hidden_folder)
+            check_is_free(final_path)  # Another process may have finished it.
             draft = hidden_folder / target.name  # Some libraries need the suffix.
             try:
                 yield draft
-                if not is_local(final):
-                    _upload(draft, final, last)
+                if not is_local(final_path):
+                    _upload(draft, final_path, last)
                     return
                 if target.exists():
                     target.rmdir()
@@ -143,22 +143,22 @@ def atomic_target(
                 sync(target.parent)
                 new_parents = []
             finally:
-                empty(hidden_folder, ignore_errors=True)
+                clear_folder(hidden_folder, ignore_errors=True)
     finally:
         with contextlib.suppress(OSError):  # Another process may use the folder.
             for parent in new_parents:
                 parent.rmdir()
 
 
-def _upload(draft: Path, final: epath.Path, last: Sequence[str]) -> None:
+def _upload(draft: Path, final_path: epath.Path, last: Sequence[str]) -> None:
     """Uploads a draft file or folder to a store, with the `.rlds` folder next to it."""
     if draft.is_file():
-        publish(draft.parent, final.parent, [draft.name])
+        publish(draft.parent, final_path.parent, [draft.name])
         return
     for sidecar in draft.parent.iterdir():
         if sidecar != draft:
-            publish(sidecar, final.parent / sidecar.name)
-    publish(draft, final, last, is_new=True)
+            publish(sidecar, final_path.parent / sidecar.name)
+    publish(draft, final_path, last, is_new=True)
 
 
 def draft_of(target: PathLike, drafts: PathLike | None = None) -> Path:
@@ -210,7 +210,7 @@ def draft_folder(target: Path) -> Iterator[Path]:
     """Locks the hidden folder next to a target, in which one process writes its draft.
 
     Finishes the `replace_by_draft` of a killed process. Further files of that process stay in the
-    folder; the caller removes them with `empty`.
+    folder; the caller removes them with `clear_folder`.
 
     Args:
       target: The target file or folder.
@@ -255,7 +255,7 @@ def is_open(path: PathLike, descriptor: int) -> bool:
     return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
 
 
-def empty(folder: Path, *, ignore_errors: bool = False) -> None:
+def clear_folder(folder: Path, *, ignore_errors: bool = False) -> None:
     """Removes the content of a folder."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
@@ -298,9 +298,9 @@ def finish_replacement(target: Path, hidden_folder: Path) -> None:
     if not os.path.lexists(journal):
         return
     content = json.loads(journal.read_bytes())
-    for leftover in (draft, old):
-        if os.path.lexists(leftover) and not os.path.lexists(target):
-            os.rename(leftover, target)
+    for leftover_path in (draft, old):
+        if os.path.lexists(leftover_path) and not os.path.lexists(target):
+            os.rename(leftover_path, target)
     if not os.path.lexists(old):
         old = draft
     is_new = os.path.lexists(target) and os.stat(target).st_ino == content["new"]
@@ -316,13 +316,13 @@ def finish_replacement(target: Path, hidden_folder: Path) -> None:
     os.unlink(journal)
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(path: Path, other: Path) -> bool:
     """Swaps two files or folders atomically.
 
     Returns:
       True on success; False if the file system or the platform has no such operation.
     """
-    names = os.fsencode(one), os.fsencode(other)
+    names = os.fsencode(path), os.fsencode(other)
     try:
         if sys.platform == "linux":
             at_cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
@@ -434,7 +434,7 @@ def locked(directory: PathLike) -> Iterator[None]:
     if not can_lock(directory):
         yield
         return
-    descriptor = _locked_directory(directory, fcntl.LOCK_EX)
+    descriptor = _lock_directory(directory, fcntl.LOCK_EX)
     try:
         yield
     finally:
@@ -452,7 +452,7 @@ class SharedLock:
 
     def __init__(self, directory: PathLike) -> None:
         is_locked = can_lock(directory)
-        self._descriptor = _locked_directory(directory, fcntl.LOCK_SH) if is_locked else None
+        self._descriptor = _lock_directory(directory, fcntl.LOCK_SH) if is_locked else None
 
     def close(self) -> None:
         """Releases the lock, including that of forked processes."""
@@ -467,7 +467,7 @@ class SharedLock:
             os.close(descriptor)
 
 
-def _locked_directory(directory: PathLike, kind: int) -> int:
+def _lock_directory(directory: PathLike, kind: int) -> int:
     """Waits for the lock of a directory, which may be replaced; returns its descriptor."""
     while True:
         descriptor = os.open(directory, os.O_RDONLY)

@@ -25,11 +25,11 @@ __all__: list[str] = []
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that started this one.
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    answers = os.fdopen(os.dup(1), "wb")
+    output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # Output of libraries goes to the standard error.
     threading.Thread(target=_receive, args=(sys.stdin.buffer, tasks), daemon=True).start()
-    processes._on_advance = lambda amount: write_frame(
-        answers, pickle.dumps(("advance", amount, []))
+    processes._on_advance = lambda progress: write_frame(
+        output, pickle.dumps(("advance", progress, []))
     )
     pickled_work, work = b"", None
     while True:
@@ -37,13 +37,14 @@ def _main() -> None:
         if task.startswith(_WORK_FRAME):
             pickled_work, work = task[1:], None
             continue
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as caught_warnings:
             try:
                 work = work or pickle.loads(pickled_work)
-                answer = pickle.dumps(("done", work(pickle.loads(task[1:])), _messages(caught)))
+                result = work(pickle.loads(task[1:]))
+                reply = pickle.dumps(("done", result, _list_messages(caught_warnings)))
             except BaseException as error:
-                answer = _pickle_error(error, _messages(caught))
-        write_frame(answers, answer)
+                reply = _pickle_error(error, _list_messages(caught_warnings))
+        write_frame(output, reply)
 
 
 def _receive(stream: IO[bytes], tasks: queue.SimpleQueue[bytes]) -> None:
@@ -54,8 +55,8 @@ def _receive(stream: IO[bytes], tasks: queue.SimpleQueue[bytes]) -> None:
         os._exit(0)
 
 
-def _messages(caught: list[warnings.WarningMessage]) -> list[Any]:
-    return [each.message for each in caught if issubclass(each.category, UserWarning)]
+def _list_messages(caught_warnings: list[warnings.WarningMessage]) -> list[Any]:
+    return [each.message for each in caught_warnings if issubclass(each.category, UserWarning)]
 
 
 def _pickle_error(error: BaseException, messages: list[Any]) -> bytes:

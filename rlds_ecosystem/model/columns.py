@@ -80,13 +80,13 @@ def with_placeholder(columns: Any) -> Any:
     """
 
     def lengthen(column: np.ndarray) -> np.ndarray:
-        longer = np.empty((len(column) + 1, *column.shape[1:]), column.dtype)
-        longer[:-1] = column
+        extended = np.empty((len(column) + 1, *column.shape[1:]), column.dtype)
+        extended[:-1] = column
         if column.dtype != object:
-            longer[-1:] = 0
+            extended[-1:] = 0
         else:
-            longer[-1:] = zeros_like(column[-1:]) if len(column) else b""
-        return longer
+            extended[-1:] = zeros_like(column[-1:]) if len(column) else b""
+        return extended
 
     return map_columns(lengthen, columns)
 
@@ -102,12 +102,12 @@ def step_flags(lengths: Sequence[int], are_terminal: Sequence[bool]) -> dict[str
     array([False,  True, False])
     """
     is_first, is_last, is_terminal = (np.zeros(sum(lengths), bool) for _ in range(3))
-    begin = 0
+    start = 0
     for length, is_end in zip(lengths, are_terminal):
-        last = begin + length - 1
-        is_first[begin] = is_last[last] = True
-        is_terminal[last] = is_end
-        begin = last + 1
+        end = start + length
+        is_first[start] = is_last[end - 1] = True
+        is_terminal[end - 1] = is_end
+        start = end
     return {"is_first": is_first, "is_last": is_last, "is_terminal": is_terminal}
 
 
@@ -182,14 +182,14 @@ def stack_partial(values: Sequence[Mapping[Any, Any] | None], path: str = "") ->
     for name in names:
         children = [value.get(name) if value else None for value in values]
         present_steps = [step for step, child in enumerate(children) if not _is_empty(child)]
-        present = [children[step] for step in present_steps]
+        present_values = [children[step] for step in present_steps]
         if not present_steps:
             columns[name] = np.full(len(values), None)
             continue
-        if all(isinstance(child, Mapping) for child in present):
-            column = stack_partial(present, join_path(path, name))
+        if all(isinstance(child, Mapping) for child in present_values):
+            column = stack_partial(present_values, join_path(path, name))
         else:
-            column = stack_values(present, join_path(path, name), steps=present_steps)
+            column = stack_values(present_values, join_path(path, name), steps=present_steps)
         columns[name] = _spread(column, present_steps, len(values))
         if len(present_steps) < len(values):
             if known_field(name) in names:
@@ -218,7 +218,7 @@ def cast_exact(array: np.ndarray, dtype: np.dtype, otherwise: Any = None) -> Any
         # The reverse cast, because NumPy rounds integers to compare them with floats.
         candidates = converted, converted.astype(array.dtype)
     has_nan = array.dtype.kind == "f"
-    are_equal = all(np.array_equal(other, array, equal_nan=has_nan) for other in candidates)
+    are_equal = all(np.array_equal(candidate, array, equal_nan=has_nan) for candidate in candidates)
     return converted if are_equal else otherwise
 
 
@@ -269,19 +269,19 @@ def _stack(values: Sequence[Any], path: str, steps: Sequence[int]) -> Any:
     column = _stack_uniform(values)
     if column is not None:
         return column
-    _check_equal([_structure(value) for value in values], path, steps)
-    head = values[0]
-    if not isinstance(head, (Mapping, list, tuple)):
+    _check_equal([_describe_structure(value) for value in values], path, steps)
+    first_value = values[0]
+    if not isinstance(first_value, (Mapping, list, tuple)):
         return _stack_leaves(values, path, steps)
-    keys = list(head) if isinstance(head, Mapping) else range(len(head))
+    keys = list(first_value) if isinstance(first_value, Mapping) else range(len(first_value))
     columns = [
         _stack([value[key] for value in values], join_path(path, key), steps) for key in keys
     ]
-    if isinstance(head, Mapping):
+    if isinstance(first_value, Mapping):
         return dict(zip(keys, columns))
-    if hasattr(head, "_fields"):
-        return type(head)(*columns)
-    return tuple(columns) if isinstance(head, tuple) else columns
+    if hasattr(first_value, "_fields"):
+        return type(first_value)(*columns)
+    return tuple(columns) if isinstance(first_value, tuple) else columns
 
 
 def _stack_uniform(values: Sequence[Any]) -> np.ndarray | None:
@@ -293,15 +293,15 @@ def _stack_uniform(values: Sequence[Any]) -> np.ndarray | None:
     types = set(map(type, values))
     if len(types) > 1:
         return None
-    head = values[0]
+    first_value = values[0]
     if types == {np.ndarray}:
-        dtype, shape = head.dtype, head.shape
+        dtype, shape = first_value.dtype, first_value.shape
         if dtype.kind not in "biufc" or not dtype.isnative:
             return None
         if any(value.dtype != dtype or value.shape != shape for value in values):
             return None
-    elif isinstance(head, (bool, float, np.number, np.bool_)):
-        dtype, shape = np.asarray(head).dtype, ()
+    elif isinstance(first_value, (bool, float, np.number, np.bool_)):
+        dtype, shape = np.asarray(first_value).dtype, ()
         if dtype.kind not in "biufc":
             return None
     elif types <= {str, bytes}:
@@ -335,9 +335,9 @@ def _spread(columns: Any, rows: Sequence[int], length: int) -> Any:
     """Spreads columns over more rows; all further rows are missing values."""
 
     def spread(column: np.ndarray) -> np.ndarray:
-        longer = missing((length, *column.shape[1:]), column.dtype)
-        longer[rows] = column
-        return longer
+        extended = missing((length, *column.shape[1:]), column.dtype)
+        extended[rows] = column
+        return extended
 
     return columns if len(rows) == length else map_columns(spread, columns)
 
@@ -352,7 +352,7 @@ def _check_equal(descriptions: Sequence[Any], path: str, steps: Sequence[int]) -
             )
 
 
-def _structure(value: Any) -> tuple[str, Any] | None:
+def _describe_structure(value: Any) -> tuple[str, Any] | None:
     if isinstance(value, Mapping):
         return "dict", set(value)
     if isinstance(value, (list, tuple)):

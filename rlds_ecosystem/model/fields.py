@@ -134,16 +134,16 @@ class Field:
         return {name: value for name in MEANING if (value := getattr(self, name))}
 
     @property
-    def facts(self) -> list[str]:
+    def meanings(self) -> list[str]:
         """The descriptions of the meaning of the values.
 
-        >>> Field(np.int64, table="tasks").facts
+        >>> Field(np.int64, table="tasks").meanings
         ['numbers of tasks']
         """
         codes = self.codes and f"codes of {self.codes.low:g} to {self.codes.high:g} m"
-        facts = {"unit": f"in {self.unit}", "names": ", ".join(self.names or ()), "codes": codes}
-        facts |= {"table": f"numbers of {self.table}", "kind": self.kind}
-        return [str(facts[name]) for name in self.meaning]
+        texts = {"unit": f"in {self.unit}", "names": ", ".join(self.names or ()), "codes": codes}
+        texts |= {"table": f"numbers of {self.table}", "kind": self.kind}
+        return [str(texts[name]) for name in self.meaning]
 
     @property
     def is_text(self) -> bool:
@@ -241,11 +241,11 @@ def match_columns(
     >>> match_columns(columns, fields, rows=2, where="")["speed"]
     array([0.5, 1.5], dtype=float32)
     """
-    absent = _is_absent(columns, expected)
+    has_no_values = _is_absent(columns, expected)
     if isinstance(expected, Mapping):
-        if isinstance(columns, np.ndarray) and not absent:
+        if isinstance(columns, np.ndarray) and not has_no_values:
             raise _mismatch(where, path, _describe(columns), f"the fields {list(expected)}")
-        children = {} if absent else children_of(columns, path)
+        children = {} if has_no_values else children_of(columns, path)
         children = {
             name: child
             for name, child in children.items()
@@ -254,21 +254,21 @@ def match_columns(
         for name in sorted(children.keys() - expected.keys()):
             allowed = f"only the fields {list(expected)}"
             raise _mismatch(where, join_path(path, name), "a field", allowed)
-        marked = {known_field(name): name for name in expected if known_field(name) not in children}
-        marked = {mark: name for mark, name in marked.items() if is_known_mask(expected.get(mark))}
-        matched = {}
+        masks = {known_field(name): name for name in expected if known_field(name) not in children}
+        masks = {mask: name for mask, name in masks.items() if is_known_mask(expected.get(mask))}
+        result = {}
         for name, child in expected.items():
-            column, inner = children.get(name), join_path(path, name)
-            if name in marked:
-                matched[name] = np.full(rows, marked[name] in children)
-            elif column is None and known_field(name) in marked:
-                matched[name] = _missing_rows(child, rows, where, inner)
+            column, child_path = children.get(name), join_path(path, name)
+            if name in masks:
+                result[name] = np.full(rows, masks[name] in children)
+            elif column is None and known_field(name) in masks:
+                result[name] = _missing_rows(child, rows, where, child_path)
             else:
-                matched[name] = match_columns(
-                    column, child, rows=rows, where=where, path=inner, rounds=rounds
+                result[name] = match_columns(
+                    column, child, rows=rows, where=where, path=child_path, rounds=rounds
                 )
-        return matched
-    if absent:
+        return result
+    if has_no_values:
         if isinstance(expected, Field) and 0 in expected.shape:
             return np.zeros((rows, *(size or 0 for size in expected.shape)), expected.column_dtype)
         raise _mismatch(where, path, "nothing", str(expected))
@@ -285,12 +285,12 @@ def match_columns(
         raise _mismatch(where, path, _describe(columns), str(expected))
     if is_wider and rounds:
         return _round(columns, where, path)
-    exact = _exactly_as(columns, dtype)
-    if exact is None:
+    converted = _cast_exactly(columns, dtype)
+    if converted is None:
         is_option = is_wider and rounds is not None
         remedy = "Pass float64='float32' to store it rounded." if is_option else ""
         raise _mismatch(where, path, _describe(columns), str(expected), remedy)
-    return exact
+    return converted
 
 
 def children_of(nest: Any, path: str) -> dict[str, Any]:
@@ -331,8 +331,8 @@ def in_words(fields: Fields | Field | Opaque | None) -> str:
     """
     if not isinstance(fields, Mapping):
         return "nothing" if fields is None else str(fields)
-    inner = ", ".join(f"{name}: {in_words(child)}" for name, child in fields.items())
-    return f"{{{inner}}}"
+    children = ", ".join(f"{name}: {in_words(child)}" for name, child in fields.items())
+    return f"{{{children}}}"
 
 
 def is_known_mask(expected: Any) -> bool:
@@ -354,7 +354,7 @@ def _missing_rows(expected: Fields | Field | Opaque, rows: int, where: str, path
     return missing((rows, *(size or 0 for size in expected.shape)), expected.column_dtype)
 
 
-def _exactly_as(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
+def _cast_exactly(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
     """Returns a column in another dtype of the same kind; None if a value would change.
 
     Python's numbers are recorded in the widest dtype, whatever the dtype of the spec.
@@ -363,8 +363,8 @@ def _exactly_as(column: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
         return column
     if not any(column.dtype.kind in kinds and dtype.kind in kinds for kinds in ("iu", "f")):
         return None
-    exact: np.ndarray | None = cast_exact(column, dtype)
-    return exact
+    converted: np.ndarray | None = cast_exact(column, dtype)
+    return converted
 
 
 def _round(column: np.ndarray, where: str, path: str) -> np.ndarray:

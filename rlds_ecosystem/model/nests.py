@@ -31,7 +31,7 @@ def conflicts(paths: Mapping[str, Any], path: str) -> bool:
     """True if a path cannot be added, as a field above or below exists."""
     if path in paths:
         return False
-    return has(paths, path) or any(above in paths for above in _above(path))
+    return has(paths, path) or any(parent in paths for parent in _parent_paths(path))
 
 
 V = TypeVar("V")
@@ -50,13 +50,13 @@ class Paths(dict[str, V]):
 
     def __setitem__(self, path: str, value: V) -> None:
         super().__setitem__(path, value)
-        self.parents.update(_above(path))
+        self.parents.update(_parent_paths(path))
 
     def __reduce__(self) -> Any:  # Items of dicts are set before attributes otherwise.
         return type(self), (dict(self),)
 
 
-def _above(path: str) -> Iterator[str]:
+def _parent_paths(path: str) -> Iterator[str]:
     """Yields the parents of a path, the top one first."""
     end = path.find("/")
     while end >= 0:
@@ -78,7 +78,7 @@ def has(paths: Mapping[str, Any], path: str) -> bool:
     """True if a value is at a path or below it."""
     if isinstance(paths, Paths):
         return path in paths or path in paths.parents
-    return path in paths or any(other.startswith(f"{path}/") for other in paths)
+    return path in paths or any(child.startswith(f"{path}/") for child in paths)
 
 
 def nest(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def lookup(nested: Any, path: str) -> Any:
     while path:
         name, _, path = path.partition("/")
         while path and name not in nested:  # Names may contain slashes.
-            more, _, path = path.partition("/")
-            name = f"{name}/{more}"
+            component, _, path = path.partition("/")
+            name = f"{name}/{component}"
         nested = nested[name]
     return nested
 
@@ -163,8 +163,8 @@ def suggest_fields(
       aliases: Paths of fields and of groups of fields by alternative names.
     """
     fields = dict.fromkeys(fields)
-    groups = {group: group for field in fields for group in _above(field)}
-    existing = {alias: it for alias, it in aliases.items() if it in groups or it in fields}
+    groups = {group: group for field in fields for group in _parent_paths(field)}
+    existing = {name: aliases[name] for name in aliases if aliases[name] in {**groups, **fields}}
     return suggest_names(path, fields, {**groups, **existing})
 
 
@@ -181,17 +181,17 @@ def named_leaves(structure: Any) -> Iterator[tuple[str, Any]]:
     """
     if not _is_inner(type(structure)):  # type: ignore[arg-type]
         return iter([("", structure)])
-    named: list[tuple[str, Any]] = []
-    _add_leaves(structure, "", named)
-    return iter(named)
+    leaves: list[tuple[str, Any]] = []
+    _add_leaves(structure, "", leaves)
+    return iter(leaves)
 
 
-def _add_leaves(structure: Any, above: str, named: list[tuple[str, Any]]) -> None:
+def _add_leaves(structure: Any, parent: str, leaves: list[tuple[str, Any]]) -> None:
     for key, child in structure.items() if isinstance(structure, Mapping) else enumerate(structure):
         if _is_inner(type(child)):  # type: ignore[arg-type]
-            _add_leaves(child, f"{above}{key}/", named)
+            _add_leaves(child, f"{parent}{key}/", leaves)
         else:
-            named.append((f"{above}{key}", child))
+            leaves.append((f"{parent}{key}", child))
 
 
 @functools.lru_cache(256)  # `issubclass` of an abstract class is slow.

@@ -107,7 +107,7 @@ def _parse_encoding(text: str) -> tuple[str, Any]:
 
     field, _, encoding = text.partition("=")
     try:
-        return field, Video.called(encoding or "h264")
+        return field, Video.from_name(encoding or "h264")
     except ValueError as error:
         raise click.UsageError(f"--encode {text}: {error}.") from error
 

@@ -177,7 +177,7 @@ def test_av1_and_odd_frame_sizes_are_encoded():
 
 def test_av1_keeps_sudden_changes():
     """Faster presets gave blocks of 16 pixels with wrong colors."""
-    for video in (Video(codec="av1", gop=2), Video(codec="av1", gop=2).worse()):
+    for video in (Video(codec="av1", gop=2), Video(codec="av1", gop=2).with_lower_quality()):
         frames = [np.full((48, 96, 3), 90, np.uint8) for _ in range(24)]
         for index, frame in enumerate(frames):
             for bit in range(12):

@@ -131,16 +131,16 @@ def run_with_timeout(seconds: float, action: Callable[[], T]) -> T:
     future = DaemonThreads(1, "store").submit(action)
     concurrent.futures.wait([future], seconds)
     if not future.done():
-        raise _no_answer(seconds)
+        raise _create_timeout_error(seconds)
     return future.result()
 
 
-def _no_answer(seconds: float | None) -> ConnectionError:
+def _create_timeout_error(seconds: float | None) -> ConnectionError:
     after = "" if seconds is None else f" for {seconds:.0f} seconds"
     return ConnectionError(f"no answer{after}")
 
 
-def _with_timeout(
+def _limit_time(
     fetch: Callable[[int, int], bytes], timeout: float | None
 ) -> Callable[[int, int], bytes]:
     if timeout is None:
@@ -176,24 +176,24 @@ class _TensorFlowStore(StoreClient):
         self._gfile: Any = importlib.import_module("tensorflow").io.gfile
 
     def exists(self, url: str) -> bool:
-        with _os_errors(url):
+        with _convert_errors(url):
             return bool(self._gfile.exists(url))
 
     def stat(self, url: str) -> ObjectInfo:
-        with _os_errors(url):
+        with _convert_errors(url):
             stat = self._gfile.stat(url)
         seconds = stat.mtime_nsec / 1e9
         return ObjectInfo(stat.is_directory, stat.length, seconds, (stat.length, stat.mtime_nsec))
 
     def entries(self, url: str) -> list[Entry]:
-        with _os_errors(url):
+        with _convert_errors(url):
             names = self._gfile.listdir(url)
         return sorted(
             Entry(name.rstrip("/"), name.endswith("/"), None) for name in names if name.strip("/")
         )
 
     def read(self, url: str) -> bytes:
-        with _os_errors(url), self._gfile.GFile(url, "rb") as file:
+        with _convert_errors(url), self._gfile.GFile(url, "rb") as file:
             return bytes(file.read())
 
     def fetcher(
@@ -203,11 +203,11 @@ class _TensorFlowStore(StoreClient):
         lock = threading.Lock()
 
         def fetch(begin: int, end: int) -> bytes:
-            with lock, _os_errors(url):
+            with lock, _convert_errors(url):
                 file.seek(begin)
                 return bytes(file.read(end - begin))
 
-        return _with_timeout(fetch, timeout)
+        return _limit_time(fetch, timeout)
 
     def upload(self, file: BinaryIO, url: str) -> None:
         def write() -> None:
@@ -215,18 +215,18 @@ class _TensorFlowStore(StoreClient):
                 target.write(b"")  # Otherwise an empty file would create no object.
                 shutil.copyfileobj(file, target, COPY_BUFFER_SIZE)
 
-        begin = file.tell()
-        size = file.seek(0, io.SEEK_END) - begin
-        file.seek(begin)
+        start = file.tell()
+        size = file.seek(0, io.SEEK_END) - start
+        file.seek(start)
         # Without a timeout, nested retries of TensorFlow take half an hour.
-        with _os_errors(url):
+        with _convert_errors(url):
             run_with_timeout(_TIMEOUT_S + size / _MIN_BYTES_PER_S, write)
 
     def copy(self, source: str, target: str) -> bool:
         return False
 
     def remove(self, url: str) -> None:
-        with _os_errors(url):
+        with _convert_errors(url):
             self._gfile.remove(url)
 
 
@@ -250,7 +250,7 @@ class FsspecStore(StoreClient):
         self.keeps_versions = has_generations
 
     def stat(self, url: str) -> ObjectInfo:
-        with _os_errors(url):
+        with _convert_errors(url):
             info = self._fs.info(url)
         time = info.get("mtime") or info.get("LastModified")
         seconds = time.timestamp() if hasattr(time, "timestamp") else 0.0
@@ -259,9 +259,9 @@ class FsspecStore(StoreClient):
         return ObjectInfo(info["type"] == "directory", info["size"] or 0, seconds, version)
 
     def entries(self, url: str) -> list[Entry]:
-        with _os_errors(url):
+        with _convert_errors(url):
             infos = self._fs.ls(url, detail=True)
-        own = url.partition("://")[2].strip("/")
+        own_name = url.partition("://")[2].strip("/")
         entries = [
             Entry(
                 info["name"].rstrip("/").rpartition("/")[2],
@@ -269,12 +269,12 @@ class FsspecStore(StoreClient):
                 info["size"],
             )
             for info in infos
-            if info["name"].strip("/") != own
+            if info["name"].strip("/") != own_name
         ]
         return sorted(entries)
 
     def read(self, url: str) -> bytes:
-        with _os_errors(url):
+        with _convert_errors(url):
             return bytes(self._fs.cat_file(url))
 
     def fetcher(
@@ -285,16 +285,16 @@ class FsspecStore(StoreClient):
             options["generation"] = version[1]  # The generation, the first value of `stat`.
 
         def fetch(begin: int, end: int) -> bytes:
-            with _os_errors(url):
+            with _convert_errors(url):
                 try:
                     return bytes(self._fs.cat_file(url, start=begin, end=end, **options))
                 except TimeoutError as error:
-                    raise _no_answer(timeout) from error
+                    raise _create_timeout_error(timeout) from error
 
         return fetch
 
     def upload(self, file: BinaryIO, url: str) -> None:
-        with _os_errors(url):
+        with _convert_errors(url):
             target = self._fs.open(url, "wb")
             try:
                 shutil.copyfileobj(file, target, COPY_BUFFER_SIZE)
@@ -306,12 +306,12 @@ class FsspecStore(StoreClient):
                 raise
 
     def copy(self, source: str, target: str) -> bool:
-        with _os_errors(source):
+        with _convert_errors(source):
             self._fs.cp_file(source, target)
         return True
 
     def remove(self, url: str) -> None:
-        with _os_errors(url):
+        with _convert_errors(url):
             self._fs.rm_file(url)
 
 
@@ -333,20 +333,20 @@ class _Commit(NamedTuple):
 _commits: dict[tuple[str, str, str | None], _Commit] = {}
 
 
-def _commit(repo_type: str, repo_id: str, revision: str | None) -> _Commit:
+def _read_commit(repo_type: str, repo_id: str, revision: str | None) -> _Commit:
     api = importlib.import_module("huggingface_hub").HfApi()
     repository = {"repo_id": repo_id, "repo_type": repo_type}
     sha = api.repo_info(**repository, revision=revision).sha
     commit = _Commit({**repository, "revision": sha}, {"": []}, {})
-    for each in api.list_repo_tree(**commit.repository, recursive=True):
-        folder, _, name = each.path.rpartition("/")
-        is_dir = not hasattr(each, "blob_id")
-        entry = Entry(name, is_dir, None if is_dir else each.size)
+    for item in api.list_repo_tree(**commit.repository, recursive=True):
+        folder, _, name = item.path.rpartition("/")
+        is_dir = not hasattr(item, "blob_id")
+        entry = Entry(name, is_dir, None if is_dir else item.size)
         commit.folders.setdefault(folder, []).append(entry)
         if is_dir:
-            commit.folders.setdefault(each.path, [])
+            commit.folders.setdefault(item.path, [])
         else:
-            commit.ids[each.path] = each.blob_id
+            commit.ids[item.path] = item.blob_id
     return commit
 
 
@@ -372,8 +372,8 @@ class HubStore(StoreClient):
     def _find_commit(self, url: str) -> tuple[_Commit, str]:
         repository, path = self._parse(url)
         if repository not in _commits:
-            with _os_errors(url):
-                _commits[repository] = _commit(*repository)
+            with _convert_errors(url):
+                _commits[repository] = _read_commit(*repository)
         return _commits[repository], path
 
     def stat(self, url: str) -> ObjectInfo:
@@ -381,7 +381,7 @@ class HubStore(StoreClient):
         if path in commit.folders:
             return ObjectInfo(True, 0, 0.0, ())
         folder, _, name = path.rpartition("/")
-        with _os_errors(url):
+        with _convert_errors(url):
             entries = commit.folders.get(folder, [])
             size = next((entry.size for entry in entries if entry.name == name), None)
             if size is None:
@@ -390,7 +390,7 @@ class HubStore(StoreClient):
 
     def entries(self, url: str) -> list[Entry]:
         commit, path = self._find_commit(url)
-        with _os_errors(url):
+        with _convert_errors(url):
             if path not in commit.folders:
                 raise FileNotFoundError
         return sorted(commit.folders[path])
@@ -407,7 +407,7 @@ class HubStore(StoreClient):
 
         def fetch(begin: int, end: int) -> bytes:
             headers = {**self._hub.utils.build_hf_headers(), "range": f"bytes={begin}-{end - 1}"}
-            with _os_errors(url):
+            with _convert_errors(url):
                 reply = self._hub.utils.http_backoff("GET", address, headers=headers, timeout=30)
                 self._hub.utils.hf_raise_for_status(reply)
             if reply.status_code != 206:
@@ -416,7 +416,7 @@ class HubStore(StoreClient):
                 )
             return bytes(reply.content)
 
-        return _with_timeout(fetch, timeout)
+        return _limit_time(fetch, timeout)
 
     def commit(self, files: Mapping[str, PathLike], url: str) -> None:
         """Adds local files below a folder by one commit; keys are the names in the folder."""
@@ -426,7 +426,7 @@ class HubStore(StoreClient):
             add(f"{folder}/{path}".strip("/"), os.fspath(file)) for path, file in files.items()
         ]
         options = {"commit_message": "Add a dataset", "repo_type": kind, "revision": revision}
-        with _os_errors(url):
+        with _convert_errors(url):
             self._hub.HfApi().create_commit(name, operations, **options)
         _commits.pop(repository, None)
 
@@ -464,33 +464,33 @@ _KINDS_OF_CODES: dict[str, type[OSError]] = {
 
 
 @contextlib.contextmanager
-def _os_errors(url: str) -> Iterator[None]:
+def _convert_errors(url: str) -> Iterator[None]:
     """Converts errors of clients to an `OSError` of the same kind, with the name of the object."""
     try:
         yield
     except (TypeError, AttributeError, NameError):  # Programming errors.
         raise
     except Exception as error:
-        raise _os_error(url, error) from error
+        raise _create_os_error(url, error) from error
 
 
-def _os_error(url: str, error: Exception) -> OSError:
+def _create_os_error(url: str, error: Exception) -> OSError:
     text = " ".join(str(error).split())
     reason = f"{type(error).__name__}: {text}"[:400]
     names = {cls.__name__ for cls in type(error).__mro__}
     code = str(getattr(error, "code", ""))
-    kinds = (k for k, text in _KINDS.items() if isinstance(error, k) or names & {*text.split()})
+    kinds = (kind for kind in _KINDS if isinstance(error, kind) or names & {*_KINDS[kind].split()})
     kind = next(kinds, None) or _KINDS_OF_CODES.get(code, OSError)
     if kind is PermissionError:
         log_in = _LOG_IN.get(scheme_of(url), "log in")
         return PermissionError(f"{url}: access was refused; {log_in} ({reason})")
     if kind is FileNotFoundError:
-        missing = "object"
+        subject = "object"
         if scheme_of(url) == "hf":
-            missing += f", or it is private: {_LOG_IN['hf']}"
+            subject += f", or it is private: {_LOG_IN['hf']}"
         if "bucket does not exist" in text or "NoSuchBucket" in text:
-            missing = f"bucket {url.split('/')[2]!r}; check its name, or create it first"
-        return FileNotFoundError(f"{url}: no such {missing}")
+            subject = f"bucket {url.split('/')[2]!r}; check its name, or create it first"
+        return FileNotFoundError(f"{url}: no such {subject}")
     if kind is ConnectionError:
         return ConnectionError(f"{url}: the store cannot be reached ({reason})")
     return kind(f"{url}: {reason}")

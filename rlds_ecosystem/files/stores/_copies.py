@@ -63,7 +63,7 @@ class CopiedObjects:
       max_bytes: The maximum size of all copies. A single request may exceed it.
 
     Raises:
-      OSError: An object is missing, or in_object is no folder for copies.
+      OSError: An object is missing, or there is no folder for copies.
     """
 
     def __init__(self, urls: Iterable[str], max_bytes: int) -> None:
@@ -72,9 +72,9 @@ class CopiedObjects:
         reset_in_forks(self)
         futures = [self._threads.submit(_stat, url) for url in self.urls]
         infos = [future.result() for future in futures]
-        self.objects = [CopiedObject(url, each) for url, each in zip(self.urls, infos)]
-        self._sizes = np.array([each.size for each in self.objects], np.int64)
-        blocks = [len(each.fetch_times) for each in self.objects]
+        self.objects = [CopiedObject(url, info) for url, info in zip(self.urls, infos)]
+        self._sizes = np.array([copied.size for copied in self.objects], np.int64)
+        blocks = [len(copied.fetch_times) for copied in self.objects]
         self._first_blocks = np.cumsum([0, *blocks])
         self._objects_of = np.repeat(np.arange(len(blocks)), blocks)
         self._num_bytes = self._count_bytes()
@@ -98,14 +98,12 @@ class CopiedObjects:
         begins, ends = np.clip(begins, 0, sizes), np.clip(ends, 0, sizes)
         is_nonempty = ends > begins
         offsets = self._first_blocks[indices[is_nonempty]]
-        firsts, lasts = (
-            begins[is_nonempty] // _BLOCK_SIZE + offsets,
-            (ends[is_nonempty] - 1) // _BLOCK_SIZE + offsets,
-        )
-        counts = lasts - firsts + 1
+        first_blocks = begins[is_nonempty] // _BLOCK_SIZE + offsets
+        last_blocks = (ends[is_nonempty] - 1) // _BLOCK_SIZE + offsets
+        counts = last_blocks - first_blocks + 1
         if (counts <= 2).all():  # Usual for rows.
-            return _distinct(np.concatenate([firsts, lasts]))
-        return _distinct(np.repeat(firsts, counts) + numbered(counts))
+            return _unique(np.concatenate([first_blocks, last_blocks]))
+        return _unique(np.repeat(first_blocks, counts) + numbered(counts))
 
     def blocks_of_object(self, index: int) -> np.ndarray:
         """Returns all blocks of an object."""
@@ -121,8 +119,8 @@ class CopiedObjects:
         if len(blocks) == self._first_blocks[-1]:  # All blocks.
             return np.concatenate([copied.fetch_times for copied in self.objects])
         times = np.empty(len(blocks), np.int64)
-        for copied, in_object, first in self._by_object(blocks):
-            times[in_object] = copied.fetch_times[blocks[in_object] - first]
+        for copied, rows, first_block in self._by_object(blocks):
+            times[rows] = copied.fetch_times[blocks[rows] - first_block]
         return times
 
     def read(self, blocks: np.ndarray, function: Callable[[], T]) -> T:
@@ -153,7 +151,7 @@ class CopiedObjects:
                         return result
         finally:
             with self._lock:
-                self._blocks_in_use = [each for each in self._blocks_in_use if each is not blocks]
+                self._blocks_in_use = [used for used in self._blocks_in_use if used is not blocks]
 
     def _are_unchanged(self, blocks: np.ndarray, times: np.ndarray) -> bool:
         """True if blocks are stored, and were not fetched again since some times."""
@@ -174,41 +172,41 @@ class CopiedObjects:
             blocks = self._fill_small_gaps(blocks)
         is_forced = False
         while len(missing := blocks[self.times(blocks) == 0]):
-            own, earlier = self._begin(missing, is_forced)
+            futures, earlier_futures = self._start_requests(missing, is_forced)
             if not wait:
                 return
-            for future in own:
+            for future in futures:
                 future.result()
-            concurrent.futures.wait(earlier)  # Failed blocks are fetched again.
+            concurrent.futures.wait(earlier_futures)  # Failed blocks are fetched again.
             is_forced = not self._are_being_fetched(missing)
-            if not own and not earlier and not is_forced:
+            if not futures and not earlier_futures and not is_forced:
                 time.sleep(0.002)
 
     def _fill_small_gaps(self, blocks: np.ndarray) -> np.ndarray:
         """Adds the blocks of small gaps: one longer request is faster than two."""
         gaps = np.diff(blocks, append=blocks[-1:] + 1)
-        is_near = (gaps <= _MAX_GAP_BLOCKS) & np.append(
+        is_small_gap = (gaps <= _MAX_GAP_BLOCKS) & np.append(
             np.diff(self._objects_of[blocks]) == 0, False
         )
-        counts = np.where(is_near, gaps, 1)
+        counts = np.where(is_small_gap, gaps, 1)
         return np.repeat(blocks, counts) + numbered(counts)
 
     def _are_being_fetched(self, blocks: np.ndarray) -> bool:
         """True if processes are fetching all of the blocks."""
         return all(
-            copied.are_being_fetched(blocks[in_object] - first).all()
-            for copied, in_object, first in self._by_object(blocks)
+            copied.are_being_fetched(blocks[rows] - first_block).all()
+            for copied, rows, first_block in self._by_object(blocks)
         )
 
     def _by_object(self, blocks: np.ndarray) -> Iterator[tuple[CopiedObject, slice, int]]:
         """Yields each object, the slice of its blocks, and the index of its first block."""
         indices = self._objects_of[blocks]
-        cuts = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), len(indices)]
-        for begin, end in itertools.pairwise(cuts) if len(indices) else ():
+        boundaries = [0, *(np.flatnonzero(np.diff(indices)) + 1).tolist(), len(indices)]
+        for begin, end in itertools.pairwise(boundaries) if len(indices) else ():
             index = int(indices[begin])
             yield self.objects[index], slice(begin, end), int(self._first_blocks[index])
 
-    def _begin(
+    def _start_requests(
         self, missing: np.ndarray, is_forced: bool
     ) -> tuple[list[Future[None]], set[Future[None]]]:
         """Begins to fetch the blocks that no thread is fetching.
@@ -216,17 +214,19 @@ class CopiedObjects:
         Returns:
           The new futures, and the earlier futures of the other blocks.
         """
-        own = []
+        futures = []
         with self._lock:
             earlier = {self._futures[block] for block in missing.tolist() if block in self._futures}
-            new = np.array([b for b in missing.tolist() if b not in self._futures], np.int64)
-            for copied, in_object, first in self._by_object(new):
-                for run in _runs(copied.claim(new[in_object] - first, is_forced)):
-                    own.append(self._threads.submit(self._fetch_run, copied, run[0], run[-1] + 1))
-                    blocks = (run + first).tolist()
-                    self._futures |= dict.fromkeys(blocks, own[-1])
-                    own[-1].add_done_callback(functools.partial(self._forget, blocks))
-        return own, earlier
+            is_new = np.array([block not in self._futures for block in missing.tolist()], bool)
+            new_blocks = missing[is_new]
+            for copied, rows, first_block in self._by_object(new_blocks):
+                for run in _split_runs(copied.claim(new_blocks[rows] - first_block, is_forced)):
+                    future = self._threads.submit(self._fetch_run, copied, run[0], run[-1] + 1)
+                    futures.append(future)
+                    blocks = (run + first_block).tolist()
+                    self._futures |= dict.fromkeys(blocks, future)
+                    future.add_done_callback(functools.partial(self._forget, blocks))
+        return futures, earlier
 
     def _forget(self, blocks: list[int], _: Future[None]) -> None:
         for block in blocks:
@@ -246,7 +246,8 @@ class CopiedObjects:
                 self._evict()
 
     def _count_bytes(self) -> int:
-        return sum(int(np.count_nonzero(each.fetch_times)) for each in self.objects) * _BLOCK_SIZE
+        counts = (np.count_nonzero(copied.fetch_times) for copied in self.objects)
+        return int(sum(counts)) * _BLOCK_SIZE
 
     def _evict(self) -> None:
         """Evicts the oldest blocks, down to 7/8 of the limit."""
@@ -254,15 +255,15 @@ class CopiedObjects:
         times[np.concatenate([np.zeros(0, np.int64), *self._blocks_in_use])] = 0
         stored_blocks = np.flatnonzero(times)
         max_blocks = max(self.max_bytes * 7 // 8 // _BLOCK_SIZE, 1)
-        in_time = stored_blocks[np.argsort(times[stored_blocks], kind="stable")]
-        oldest = np.sort(in_time[: max(len(stored_blocks) - max_blocks, 0)])
-        for copied, in_object, first in self._by_object(oldest):
-            for run in _runs(oldest[in_object] - first):
+        blocks_by_age = stored_blocks[np.argsort(times[stored_blocks], kind="stable")]
+        oldest = np.sort(blocks_by_age[: max(len(stored_blocks) - max_blocks, 0)])
+        for copied, rows, first_block in self._by_object(oldest):
+            for run in _split_runs(oldest[rows] - first_block):
                 copied.evict(run[0], run[-1] + 1)
         self._num_bytes -= len(oldest) * _BLOCK_SIZE
 
 
-def _distinct(indices: np.ndarray) -> np.ndarray:
+def _unique(indices: np.ndarray) -> np.ndarray:
     """Returns `np.unique`, many times as fast for indices in a small range."""
     if not len(indices) or np.ptp(indices) > _MAX_SPREAD_FOR_MASK * len(indices):
         return np.unique(indices)
@@ -271,7 +272,7 @@ def _distinct(indices: np.ndarray) -> np.ndarray:
     return np.flatnonzero(is_present) + indices.min()
 
 
-def _runs(blocks: np.ndarray) -> list[np.ndarray]:
+def _split_runs(blocks: np.ndarray) -> list[np.ndarray]:
     """Splits ascending blocks of an object into runs, one for each request."""
     max_blocks = _MAX_REQUEST_BYTES // _BLOCK_SIZE
     runs = np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1) if len(blocks) else []
@@ -301,17 +302,17 @@ class CopiedObject:
         # After a crash of the machine, blocks that are marked as stored may be missing.
         version = hashlib.sha256(f"{info.version}{_boot_id()}".encode()).hexdigest()[:16]
         machine = hashlib.sha256(platform.node().encode()).hexdigest()[:16]
-        own_folder = folder / f"{machine}-{version}"
-        own_folder.mkdir(parents=True, exist_ok=True)
+        version_folder = folder / f"{machine}-{version}"
+        version_folder.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
             for other in folder.glob(f"{machine}-*"):  # Earlier versions of the object.
-                if other != own_folder:
-                    _remove(other)
-        self.path = str(own_folder / url.rpartition("/")[2])
+                if other != version_folder:
+                    _remove_folder(other)
+        self.path = str(version_folder / url.rpartition("/")[2])
         count = -(-self.size // _BLOCK_SIZE)
         self._blocks = f"{self.path}.blocks"
-        _create(self.path, self.size)
-        _create(self._blocks, 16 * count, reserve=True)
+        _create_file(self.path, self.size)
+        _create_file(self._blocks, 16 * count, reserve=True)
         memory, _ = map_file(self._blocks, writable=True)
         self.fetch_times, self.claim_times = np.frombuffer(memory, np.int64).reshape(2, count)
         self._reset()
@@ -332,7 +333,7 @@ class CopiedObject:
           blocks: The indices of the blocks.
           is_forced: True to claim blocks that another process is fetching, too.
         """
-        with self._locked():
+        with self._lock():
             is_missing = self.fetch_times[blocks] == 0
             if not is_forced:
                 is_missing &= ~self.are_being_fetched(blocks)
@@ -345,24 +346,23 @@ class CopiedObject:
         Raises:
           OSError: The operation failed; the message names the object.
         """
-        first, end_byte = begin * _BLOCK_SIZE, min(end * _BLOCK_SIZE, self.size)
+        start_byte, end_byte = begin * _BLOCK_SIZE, min(end * _BLOCK_SIZE, self.size)
         client = _client_of(self.url)
         try:
-            data = self._with_retries(
-                lambda: client.fetcher(self.url, self._version, _request_timeout())(first, end_byte)
-            )
+            fetcher = functools.partial(client.fetcher, self.url, self._version, _request_timeout())
+            data = self._with_retries(lambda: fetcher()(start_byte, end_byte))
         except FileNotFoundError:
             self.check()  # The object may have another version.
             raise
         if not client.keeps_versions:
             self._check_since(time.monotonic())
-        if len(data) != end_byte - first:
+        if len(data) != end_byte - start_byte:
             raise ConnectionError(
-                f"{self.url}: got {len(data)} of the {end_byte - first} bytes from {first} on"
+                f"{self.url}: got {len(data)} of {end_byte - start_byte} bytes from {start_byte} on"
             )
-        with self._locked(), _opened(self.path, os.O_RDWR) as file:
+        with self._lock(), _open_file(self.path, os.O_RDWR) as file:
             try:
-                if os.pwrite(file, data, first) < len(data):
+                if os.pwrite(file, data, start_byte) < len(data):
                     raise OSError("the disk is full")
             except OSError as error:
                 problem = f"its local copy {self.path} cannot be written: {error}"
@@ -375,9 +375,9 @@ class CopiedObject:
         """Checks the version of blocks fetched at a time; one check covers all earlier ones."""
         with self._check_lock:
             if self._last_check < fetched_at:
-                checked = time.monotonic()
+                check_time = time.monotonic()
                 self.check()
-                self._last_check = checked
+                self._last_check = check_time
 
     def check(self) -> None:
         """Raises an error if the object was replaced.
@@ -410,18 +410,18 @@ class CopiedObject:
 
     def evict(self, begin: int, end: int) -> None:
         """Frees the space of a range of blocks."""
-        with self._locked(), _opened(self.path, os.O_RDWR) as file:
+        with self._lock(), _open_file(self.path, os.O_RDWR) as file:
             # First, so that concurrent readers notice the eviction.
             self.fetch_times[begin:end] = self.claim_times[begin:end] = 0
-            first, end_byte = begin * _BLOCK_SIZE, min(end * _BLOCK_SIZE, self.size)
-            _punch_hole(file, first, end_byte - first)
+            start_byte, end_byte = begin * _BLOCK_SIZE, min(end * _BLOCK_SIZE, self.size)
+            _punch_hole(file, start_byte, end_byte - start_byte)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Locks the copy, so that no block is evicted between its write and its mark."""
         with contextlib.ExitStack() as stack:
             try:
-                file = stack.enter_context(_opened(self._blocks, os.O_RDONLY))
+                file = stack.enter_context(_open_file(self._blocks, os.O_RDONLY))
             except FileNotFoundError as error:
                 cause = "its local copy was removed; the object may have been replaced"
                 raise ChangedObjectError(f"{self.url}: {cause}. Open the dataset again") from error
@@ -431,7 +431,7 @@ class CopiedObject:
 
 
 @contextlib.contextmanager
-def _opened(path: str, flags: int) -> Iterator[int]:
+def _open_file(path: str, flags: int) -> Iterator[int]:
     """Opens a file descriptor, without the slow wrapper of a file object."""
     descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
     try:
@@ -440,7 +440,7 @@ def _opened(path: str, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _create(path: str, size: int, *, reserve: bool = False) -> None:
+def _create_file(path: str, size: int, *, reserve: bool = False) -> None:
     """Creates a file of zeros, unless it exists."""
     with open(path, "ab") as file:
         if os.fstat(file.fileno()).st_size != size:
@@ -457,7 +457,7 @@ def _boot_id() -> str:
     return ""
 
 
-def _remove(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()

@@ -32,7 +32,7 @@ class ReadObject(io.RawIOBase):
         # The key of the cache: files of one version of an object share blocks.
         self._object = (type(client), url, *info.version)
         self._pos = 0
-        self._next = -1  # The next block of sequential reads.
+        self._next_block = -1  # The next block of sequential reads.
         self._num_blocks = 1
 
     def readable(self) -> bool:
@@ -42,10 +42,10 @@ class ReadObject(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._pos, io.SEEK_END: self._size}[whence]
-        if begin + offset < 0:
-            raise ValueError(f"{self.name}: negative position {begin + offset}")
-        self._pos = begin + offset
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._pos, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError(f"{self.name}: negative position {start + offset}")
+        self._pos = start + offset
         return self._pos
 
     def tell(self) -> int:
@@ -54,33 +54,33 @@ class ReadObject(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         view = memoryview(buffer).cast("B")
         end = min(self._pos + len(view), self._size)
-        begin = pos = self._pos
+        start = pos = self._pos
         while pos < end:
             index, offset = divmod(pos, self._block_size)
             block = _blocks.get((self._object, index))
             if block is None:
                 block = self._fetch_from(index, -(-end // self._block_size))
             piece = memoryview(block)[offset : offset + end - pos]
-            view[pos - begin : pos - begin + len(piece)] = piece
+            view[pos - start : pos - start + len(piece)] = piece
             pos += len(piece)
-        self._pos = max(pos, begin)
-        return self._pos - begin
+        self._pos = max(pos, start)
+        return self._pos - start
 
     def _fetch_from(self, index: int, end_index: int) -> bytes:
-        is_sequential = index == self._next and self._block_size == BLOCK_SIZE
+        is_sequential = index == self._next_block and self._block_size == BLOCK_SIZE
         self._num_blocks = min(2 * self._num_blocks, _MAX_BLOCKS) if is_sequential else 1
         count = min(max(end_index - index, self._num_blocks), _MAX_BLOCKS)
-        cached = (i for i in range(1, count) if _blocks.get((self._object, index + i)) is not None)
-        count = next(cached, count)
-        begin = index * self._block_size
-        end = min(begin + count * self._block_size, self._size)
-        data = self._fetch(begin, end)
-        if len(data) != end - begin:
+        keys = ((i, (self._object, index + i)) for i in range(1, count))
+        count = next((i for i, key in keys if _blocks.get(key) is not None), count)
+        start = index * self._block_size
+        end = min(start + count * self._block_size, self._size)
+        data = self._fetch(start, end)
+        if len(data) != end - start:
             raise OSError(
-                f"{self.name}: got {len(data)} of the {end - begin} bytes from {begin} on: the "
+                f"{self.name}: got {len(data)} of the {end - start} bytes from {start} on: the "
                 "object was replaced while it was read; open it again"
             )
-        self._next = index + count
+        self._next_block = index + count
         blocks = [data[i : i + self._block_size] for i in range(0, len(data), self._block_size)]
         for block_index, block in enumerate(blocks, index):
             _blocks.put((self._object, block_index), block, len(block))

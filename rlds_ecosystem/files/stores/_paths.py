@@ -169,11 +169,11 @@ def copy_file(source: PathLike, target: PathLike) -> None:
         with open_binary(source) as reader, open(target, "wb") as writer:
             shutil.copyfileobj(reader, writer, COPY_BUFFER_SIZE)
         return
-    old, new = os.fspath(source), os.fspath(target)
-    client = clients.client_of(new)
-    if scheme_of(old) != scheme_of(new) or not client.copy(old, new):
+    source_url, target_url = os.fspath(source), os.fspath(target)
+    client = clients.client_of(target_url)
+    if scheme_of(source_url) != scheme_of(target_url) or not client.copy(source_url, target_url):
         with open_binary(source) as file:
-            client.upload(file, new)
+            client.upload(file, target_url)
 
 
 def move_file(source: PathLike, target: PathLike) -> None:
@@ -219,10 +219,10 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
 
     @override
     def glob(self, pattern: str) -> Iterator[StorePath]:
-        first, _, subpattern = pattern.partition("/")
+        component, _, subpattern = pattern.partition("/")
         with contextlib.suppress(FileNotFoundError):
             for entry in list_directory(self):
-                if fnmatch.fnmatchcase(entry.name, first):
+                if fnmatch.fnmatchcase(entry.name, component):
                     if not subpattern:
                         yield self / entry.name
                     elif entry.is_dir:

@@ -54,10 +54,11 @@ def publish(
                     object_path.unlink()
     waves: dict[int, list[str]] = {}
     for name in names:
-        matched = [n for n, each in enumerate(last, 1) if fnmatchcase(os.path.basename(name), each)]
-        waves.setdefault(max(matched, default=0), []).append(name)
-    for _, wave in sorted(waves.items()):
-        paths.in_parallel(lambda name: _upload(local / name, remote / name), wave, remote)
+        matches = [fnmatchcase(os.path.basename(name), pattern) for pattern in last]
+        wave = max((index for index, is_match in enumerate(matches, 1) if is_match), default=0)
+        waves.setdefault(wave, []).append(name)
+    for _, wave_names in sorted(waves.items()):
+        paths.in_parallel(lambda name: _upload(local / name, remote / name), wave_names, remote)
     if is_new:
         (remote / UNFINISHED).unlink()
 

@@ -24,7 +24,7 @@ def test_results_come_in_the_order_of_tasks(jobs):
 def test_workers_start_only_if_this_process_needs_help():
     pids = [process for _, process in in_processes(get_pid, [1], 2)]
     assert pids == [os.getpid()]
-    own_pid, *worker_pids = [process for _, process in in_processes(get_pid, [1, 2, 3], 2, after=0)]
+    own_pid, *worker_pids = [process for _, process in in_processes(get_pid, [1, 2, 3], 2, delay=0)]
     assert own_pid == os.getpid()
     assert own_pid not in worker_pids
 

@@ -230,5 +230,5 @@ def test_errors_of_clients_become_os_errors(monkeypatch):
         RuntimeError("odd"): (OSError, "gs://b/o: RuntimeError: odd"),
     }
     for client_error, (error, message) in expected.items():
-        with pytest.raises(error, match=message), clients._os_errors("gs://b/o"):
+        with pytest.raises(error, match=message), clients._convert_errors("gs://b/o"):
             raise client_error
