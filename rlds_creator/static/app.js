@@ -240,12 +240,12 @@ function ThemeMenu() {
       // Storage is blocked: the theme lasts until the page is closed.
     }
   };
-  const icon = THEMES.find((one) => one.name === theme)?.icon ?? "system";
+  const icon = THEMES.find((choice) => choice.name === theme)?.icon ?? "system";
   return html`<${Menu} label="Theme" icon=${icon}
-    items=${THEMES.map((one) => ({
-      label: one.label,
-      icon: one.name === theme ? "check" : one.icon,
-      do: () => choose(one.name),
+    items=${THEMES.map((choice) => ({
+      label: choice.label,
+      icon: choice.name === theme ? "check" : choice.icon,
+      do: () => choose(choice.name),
     }))} />`;
 }
 

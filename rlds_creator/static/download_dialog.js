@@ -26,8 +26,8 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
   const [error, setError] = useState("");
   const [nameError, setNameError] = useState("");
   const all = formats.data?.formats ?? [];
-  const formatName = format || all.find((one) => one.installed)?.name;
-  const missing = all.find((one) => one.name === formatName && !one.installed);
+  const formatName = format || all.find((candidate) => candidate.installed)?.name;
+  const missing = all.find((candidate) => candidate.name === formatName && !candidate.installed);
   const hasOptions = formatName !== undefined && !["log", "tfds"].includes(formatName);
   const studyIds = new Set(episodes.map((episode) => episode.study));
   const labels = [
@@ -104,7 +104,7 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
       : formats.data
         ? html`<${SelectField} label="Format" value=${formatName} onChange=${setFormat}
           hint=${missing && `Not installed on the server. There, run ${missing.requires}.`}
-          choices=${all.map((one) => [one.name, one.installed ? one.title : `${one.title} (not installed)`])} />
+          choices=${all.map((item) => [item.name, item.installed ? item.title : `${item.title} (not installed)`])} />
         ${hasOptions &&
         html`<${TextField} label="Options of the format" optional spellcheck=${false} value=${options}
           onChange=${setOptions} placeholder="NAME=VALUE"

@@ -134,9 +134,9 @@ export function EnvironmentEditor({
   const isLoading = environment.interpreter ? ownFamilies.isLoading : !families;
   const interpreters = families?.interpreters ?? [""];
   /** @type {[string, string][]} */
-  const choices = Object.entries(all).map(([name, one]) => [
+  const choices = Object.entries(all).map(([name, candidate]) => [
     name,
-    one.identifiers ? one.title : `${one.title} (not installed)`,
+    candidate.identifiers ? candidate.title : `${candidate.title} (not installed)`,
   ]);
   if (environment.family && !family) choices.push([environment.family, environment.family]);
 
@@ -312,12 +312,12 @@ function KeyTable({ keys, onChange }) {
     setRows(next);
     onChange(
       Object.fromEntries(
-        next.filter((one) => one.code && one.text.trim()).map((one) => [one.code, parseAction(one.text)]),
+        next.filter((entry) => entry.code && entry.text.trim()).map((entry) => [entry.code, parseAction(entry.text)]),
       ),
     );
   };
   const change = (/** @type {number} */ row, /** @type {any} */ changes) =>
-    update(rows.map((one) => (one.row === row ? { ...one, ...changes } : one)));
+    update(rows.map((entry) => (entry.row === row ? { ...entry, ...changes } : entry)));
   const add = () => {
     last.current += 1;
     setRows([...rows, { row: last.current, code: "", text: "" }]);
@@ -336,13 +336,13 @@ function KeyTable({ keys, onChange }) {
     ${rows.length > 0 &&
     html`<ul class="key-rows">
       ${rows.map(
-        (one) => html`<li key=${one.row}>
-          <${KeyField} label="Key" value=${one.code}
-            onChange=${(/** @type {string} */ code) => change(one.row, { code })} />
-          <${TextField} label="Action" value=${one.text}
-            onChange=${(/** @type {string} */ text) => change(one.row, { text })} spellcheck=${false} />
+        (entry) => html`<li key=${entry.row}>
+          <${KeyField} label="Key" value=${entry.code}
+            onChange=${(/** @type {string} */ code) => change(entry.row, { code })} />
+          <${TextField} label="Action" value=${entry.text}
+            onChange=${(/** @type {string} */ text) => change(entry.row, { text })} spellcheck=${false} />
           <${IconButton} icon="trash" label="Remove this key"
-            onClick=${() => update(rows.filter((other) => other.row !== one.row))} />
+            onClick=${() => update(rows.filter((other) => other.row !== entry.row))} />
         </li>`,
       )}
     </ul>`}

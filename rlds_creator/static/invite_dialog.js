@@ -41,8 +41,8 @@ export function InviteDialog({ study: first = "", onClose, onDone }) {
     if (errors.uses || errors.days) return;
     setIsBusy(true);
     try {
-      const made = await post("/api/invites", { role, name: name.trim(), uses, days, study: isForOne ? study : "" });
-      setLink(new URL(made.link, location.href).href);
+      const invite = await post("/api/invites", { role, name: name.trim(), uses, days, study: isForOne ? study : "" });
+      setLink(new URL(invite.link, location.href).href);
       onDone?.();
       setTimeout(() => field.current?.select());
     } catch (error) {

@@ -84,11 +84,12 @@ export function MessageLayer() {
     if (box.current.matches(":popover-open")) box.current.hidePopover();
     if (state.toasts.length) box.current.showPopover();
   }, [state.toasts.length, state.question]);
-  const drop = (/** @type {number} */ id) => changeMessages({ toasts: messages.toasts.filter((one) => one.id !== id) });
+  const drop = (/** @type {number} */ id) =>
+    changeMessages({ toasts: messages.toasts.filter((toast) => toast.id !== id) });
   return html`<${Fragment}>
     ${state.question && html`<${Confirmation} key=${state.question.title} question=${state.question} />`}
     <div class="toasts" ref=${box} popover="manual" role="status" aria-live="polite">
-      ${state.toasts.map((one) => html`<${ToastBox} key=${one.id} toast=${one} onDone=${() => drop(one.id)} />`)}
+      ${state.toasts.map((item) => html`<${ToastBox} key=${item.id} toast=${item} onDone=${() => drop(item.id)} />`)}
     </div>
     <div class="visually-hidden" role="status" aria-live="polite">${state.announced}</div>
   <//>`;

@@ -85,14 +85,14 @@ function Chooser({ side, address }) {
 /** @param {{left: Opened, right: Opened, addresses: string[], first: number}} props */
 function Pair({ left, right, addresses, first }) {
   const outlines = [left.outline, right.outline];
-  const datas = [left.data, right.data];
+  const episodes = [left.data, right.data];
   const lengths = outlines.map(({ num_steps: count }) => count);
   const numSteps = Math.max(...lengths);
   const [alignment, setAlignment] = useState(/** @type {Alignment} */ ("start"));
   const offsets = lengths.map((length) => (alignment === "end" ? numSteps - length : 0));
   const longest = lengths[0] >= lengths[1] ? 0 : 1;
-  const rate = useRate(datas[longest].page, outlines[longest]);
-  const begins = useMemo(
+  const rate = useRate(episodes[longest].page, outlines[longest]);
+  const startTimes = useMemo(
     () => stepTimes(numSteps, rate.fps, outlines[longest].times),
     [left.outline, right.outline, rate.fps],
   );
@@ -101,9 +101,9 @@ function Pair({ left, right, addresses, first }) {
   const ownStep = (step, index) => Math.min(Math.max(step - offsets[index], 0), lengths[index] - 1);
   const playback = usePlayback({
     numSteps,
-    begins,
+    startTimes,
     first,
-    isReady: (step) => datas.every((data, index) => data.isReady(ownStep(step, index), pictures[index].chosen)),
+    isReady: (step) => episodes.every((data, index) => data.isReady(ownStep(step, index), pictures[index].chosen)),
   });
   const { step, seek } = playback;
   const { zoom, onZoom } = useZoom(step, numSteps);
@@ -156,7 +156,7 @@ function Pair({ left, right, addresses, first }) {
             </div>
           </header>
           <${PictureChooser} ...${pictures[index]} />
-          <${Pictures} data=${datas[index]} step=${steps[index]} paths=${pictures[index].chosen} />
+          <${Pictures} data=${episodes[index]} step=${steps[index]} paths=${pictures[index].chosen} />
           <p class="step-line">
             <span>
               Step <strong>${formatCount(steps[index])}</strong>
@@ -165,7 +165,7 @@ function Pair({ left, right, addresses, first }) {
             <span>Reward <strong>${formatNumber(outline.rewards[steps[index]])}</strong></span>
             ${isOver && html`<span class="quiet">${step < offsets[index] ? "not started" : "ended"}</span>`}
           </p>
-          <${CurrentAction} data=${datas[index]} step=${steps[index]} />
+          <${CurrentAction} data=${episodes[index]} step=${steps[index]} />
         </section>`;
       })}
     </div>

@@ -127,11 +127,11 @@ function firstLines(text) {
  */
 function Episodes({ dataset, split, listing, offset, where, sort, chosen, onChosen }) {
   const { shown, error, isLoading } = listing;
-  const about = useColumns(`/api${address("datasets", dataset.id, split)}`, shown);
+  const info = useColumns(`/api${address("datasets", dataset.id, split)}`, shown);
   const names = shown?.columns ?? [];
   const pageOf = (/** @type {number | string} */ index) =>
     address("datasets", dataset.id, split, String(index)) + formatQuery({ where, sort });
-  const box = html`<${WhereBox} where=${where} listing=${listing} about=${about} shown=${names} onShown=${onChosen}
+  const box = html`<${WhereBox} where=${where} listing=${listing} info=${info} shown=${names} onShown=${onChosen}
     isWide onChange=${(/** @type {string} */ next) => setQuery({ where: next, offset: null })} />`;
   if (!shown)
     return html`<${Fragment}>
@@ -151,7 +151,7 @@ function Episodes({ dataset, split, listing, offset, where, sort, chosen, onChos
             : "This split is empty."}
       <//>`
       : html`<${Table} caption="Episodes" rows=${episodes} isBusy=${isLoading && shown.is_complete} sort=${sort}
-        columns=${tableColumns(dataset, split, shown, about, chosen.length > 0, pageOf)}
+        columns=${tableColumns(dataset, split, shown, info, chosen.length > 0, pageOf)}
         rowKey=${(/** @type {DatasetEpisode} */ { index }) => String(index)}
         onSort=${(/** @type {string} */ next) => setQuery({ sort: next === "index" ? null : next, offset: null })} />`}
     <div class="table-end">
@@ -169,7 +169,7 @@ function Episodes({ dataset, split, listing, offset, where, sort, chosen, onChos
  * @param {Dataset} dataset
  * @param {string} split
  * @param {Listing} listing
- * @param {ReturnType<typeof useColumns>} about
+ * @param {ReturnType<typeof useColumns>} info
  * @param {boolean} isChosen Whether a person chose the columns; columns without any value are left out otherwise.
  * @param {(index: number) => string} pageOf
  */

@@ -31,9 +31,9 @@ export default function Downloads() {
   const titles = Object.fromEntries(
     (formats.data?.formats ?? []).map((format) => [format.name, format.title]),
   );
-  const drop = async (/** @type {ExportRecord} */ one) => {
-    const isRunning = isUnderWay(one);
-    if (!isRunning && one.state === "done") {
+  const drop = async (/** @type {ExportRecord} */ download) => {
+    const isRunning = isUnderWay(download);
+    if (!isRunning && download.state === "done") {
       const agreed = await confirm({
         title: "Remove this download?",
         body: "This deletes the file from the server. The episodes are kept.",
@@ -43,7 +43,7 @@ export default function Downloads() {
       if (!agreed) return;
     }
     try {
-      await remove(address("api", "exports", one.id));
+      await remove(address("api", "exports", download.id));
       await exports.reload();
       toast(isRunning ? "Download cancelled." : "Download removed.");
     } catch (error) {
@@ -57,8 +57,8 @@ export default function Downloads() {
         all.length
           ? html`<ul class="downloads">
             ${all.map(
-              (one) => html`<${Download} key=${one.id} download=${one} titles=${titles}
-                onDrop=${() => drop(one)} />`,
+              (download) => html`<${Download} key=${download.id} download=${download} titles=${titles}
+                onDrop=${() => drop(download)} />`,
             )}
           </ul>`
           : html`<${Empty} icon="download" title="No downloads yet"
@@ -69,9 +69,9 @@ export default function Downloads() {
   `;
 }
 
-/** @param {ExportRecord} one */
-function isUnderWay(one) {
-  return one.state === "queued" || one.state === "running";
+/** @param {ExportRecord} download */
+function isUnderWay(download) {
+  return download.state === "queued" || download.state === "running";
 }
 
 /** @param {{download: ExportRecord, titles: Record<string, string>, onDrop: () => void}} props */

@@ -129,11 +129,11 @@ function Replay({
 }) {
   const numSteps = outline.num_steps;
   const rate = useRate(data.page, outline);
-  const begins = useMemo(() => stepTimes(numSteps, rate.fps, outline.times), [outline, rate.fps]);
+  const startTimes = useMemo(() => stepTimes(numSteps, rate.fps, outline.times), [outline, rate.fps]);
   const pictures = usePictures(outline);
   const playback = usePlayback({
     numSteps,
-    begins,
+    startTimes,
     first: Number(query.t ?? query.step ?? 0),
     isReady: (step) => data.isReady(step, pictures.chosen),
   });

@@ -141,13 +141,13 @@ function Editor({ study, numEpisodes }) {
       void navigate(address("studies", id), { replace: true });
     } catch (error) {
       setIsBusy(false);
-      const theirs = error instanceof ApiError && error.status === 409 && error.body?.current;
-      if (theirs) await resolveConflict(theirs);
+      const serverStudy = error instanceof ApiError && error.status === 409 && error.body?.current;
+      if (serverStudy) await resolveConflict(serverStudy);
       else toastError(error);
     }
   };
-  const resolveConflict = async (/** @type {Study} */ theirs) => {
-    const isMine = await confirm({
+  const resolveConflict = async (/** @type {Study} */ serverStudy) => {
+    const isConfirmed = await confirm({
       title: "Somebody else has saved this study",
       body:
         "If you save now, you overwrite their changes. " +
@@ -155,7 +155,7 @@ function Editor({ study, numEpisodes }) {
       action: "Save mine",
       danger: true,
     });
-    if (isMine) await save({ ...current, version: theirs.version });
+    if (isConfirmed) await save({ ...current, version: serverStudy.version });
   };
   const erase = async () => {
     if (!(await confirmDeletion({ ...saved, num_episodes: numEpisodes }))) return;
@@ -219,34 +219,34 @@ function Editor({ study, numEpisodes }) {
           <//>
         </div>`}
         ${environments.map(
-          (one, index) => html`<${EnvironmentEditor}
-            key=${one.key}
-            environment=${one.value}
+          (item, index) => html`<${EnvironmentEditor}
+            key=${item.key}
+            environment=${item.value}
             families=${families.data}
             errors=${shown.environments[index]}
             isFirst=${index === 0}
             isLast=${index === environments.length - 1}
             onChange=${(/** @type {Environment} */ value) =>
               setEnvironments((old) =>
-                old.map((other) => (other.key === one.key ? { ...other, value } : other)),
+                old.map((other) => (other.key === item.key ? { ...other, value } : other)),
               )}
             onMove=${(/** @type {number} */ step) => setEnvironments(moveItem(environments, index, step))}
             onDuplicate=${() =>
               setEnvironments([
                 ...environments.slice(0, index + 1),
-                withKey({ ...one.value, id: "", name: `${one.value.name} (copy)`.slice(0, 200) }),
+                withKey({ ...item.value, id: "", name: `${item.value.name} (copy)`.slice(0, 200) }),
                 ...environments.slice(index + 1),
               ])}
             onRemove=${async () => {
               const agreed =
-                !one.value.id ||
+                !item.value.id ||
                 (await confirm({
-                  title: `Remove ${one.value.name}?`,
+                  title: `Remove ${item.value.name}?`,
                   body: "After you save, nobody can play it. Its recorded episodes are kept.",
                   action: "Remove",
                   danger: true,
                 }));
-              if (agreed) setEnvironments((old) => old.filter((other) => other.key !== one.key));
+              if (agreed) setEnvironments((old) => old.filter((other) => other.key !== item.key));
             }}
           />`,
         )}
@@ -277,21 +277,21 @@ function Editor({ study, numEpisodes }) {
         ${labels.length === 0
           ? html`<p class="quiet">No tags yet. Annotators can still add their own.</p>`
           : html`<ul class="labels">
-            ${labels.map((one, index) => {
+            ${labels.map((item, index) => {
               const change = (/** @type {string} */ name) => (/** @type {any} */ value) =>
                 setLabels((old) =>
                   old.map((other) =>
-                    other.key === one.key ? { ...other, value: { ...other.value, [name]: value } } : other,
+                    other.key === item.key ? { ...other, value: { ...other.value, [name]: value } } : other,
                   ),
                 );
-              return html`<li key=${one.key}>
-                <${TextField} label="Tag" value=${one.value.name} onChange=${change("name")}
-                  error=${shown.labels[index]} maxlength="200" autofocus=${!one.value.name} />
-                <${KeyField} label="Key" value=${one.value.key} onChange=${change("key")} />
-                <${TextField} label="When to use it" value=${one.value.description} onChange=${change("description")}
+              return html`<li key=${item.key}>
+                <${TextField} label="Tag" value=${item.value.name} onChange=${change("name")}
+                  error=${shown.labels[index]} maxlength="200" autofocus=${!item.value.name} />
+                <${KeyField} label="Key" value=${item.value.key} onChange=${change("key")} />
+                <${TextField} label="When to use it" value=${item.value.description} onChange=${change("description")}
                   maxlength="20000" />
-                <${IconButton} icon="trash" label="Remove the tag ${one.value.name}"
-                  onClick=${() => setLabels(labels.filter((other) => other.key !== one.key))} />
+                <${IconButton} icon="trash" label="Remove the tag ${item.value.name}"
+                  onClick=${() => setLabels(labels.filter((other) => other.key !== item.key))} />
               </li>`;
             })}
           </ul>`}
@@ -329,7 +329,7 @@ function checkStudy(study, families) {
     Number.isInteger(study.practice) && study.practice >= 0 && study.practice <= 1000
       ? undefined
       : "A whole number, at most 1,000.";
-  const environments = study.environments.map((one) => checkEnvironment(one, families));
+  const environments = study.environments.map((environment) => checkEnvironment(environment, families));
   const labels = study.labels.map((label, index) => {
     if (!label.name.trim()) return "A tag needs a name.";
     const isTwice = study.labels.some(
@@ -349,7 +349,7 @@ function checkStudy(study, families) {
  */
 function moveItem(list, index, step) {
   const next = [...list];
-  const [one] = next.splice(index, 1);
-  next.splice(index + step, 0, one);
+  const [item] = next.splice(index, 1);
+  next.splice(index + step, 0, item);
   return next;
 }

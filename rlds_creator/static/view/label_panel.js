@@ -39,19 +39,19 @@ export function Labels({
     scope === "episode" ? "the whole episode" : scope === "range" && range ? formatPlace(range) : `step ${step}`;
   const setEnd = (/** @type {"first" | "last"} */ end) => setRange(moveRangeEnd(range, end, step));
   const people = new Set(labels.map(({ author }) => author));
-  const isOverruled = (/** @type {Label} */ one) =>
-    one.decides === false &&
-    !labels.some((other) => other.layer === one.layer && other.decides && other.value === one.value);
+  const isOverruled = (/** @type {Label} */ label) =>
+    label.decides === false &&
+    !labels.some((other) => other.layer === label.layer && other.decides && other.value === label.value);
   const button = (/** @type {Key} */ { layer, value, code }, /** @type {string} */ title) => {
     const label = { layer: layer.name, type: layer.type, value };
     const isSet =
       layer.whole &&
       labels.some(
-        (one) =>
-          isSame(one, { ...label, first: null, last: null }) &&
-          one.value === value &&
-          one.decides !== false &&
-          (one.is_mine || adds === "tag"),
+        (other) =>
+          isSame(other, { ...label, first: null, last: null }) &&
+          other.value === value &&
+          other.decides !== false &&
+          (other.is_mine || adds === "tag"),
       );
     return html`<button key=${`${layer.name} ${value}`} type="button" class="label-button"
       aria-pressed=${layer.whole && value !== undefined ? String(isSet) : undefined}

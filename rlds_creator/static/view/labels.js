@@ -54,9 +54,9 @@ export function labelTone({ layer, type, value }) {
 /** The key of the colour of a label. @param {{layer: string, type: Type, value: any}} label */
 const colorKey = ({ layer, type, value }) => (type === "choice" ? `${layer}: ${value}` : layer);
 
-/** @param {LabelValue} one @param {LabelValue} other */
-export const isSame = (one, other) =>
-  one.layer === other.layer && one.type === other.type && one.first === other.first && one.last === other.last;
+/** @param {LabelValue} label @param {LabelValue} other */
+export const isSame = (label, other) =>
+  label.layer === other.layer && label.type === other.type && label.first === other.first && label.last === other.last;
 
 /**
  * Assigns keys to layers.

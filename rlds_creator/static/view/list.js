@@ -100,13 +100,13 @@ export function useColumns(path, listing) {
 /**
  * A field for a condition, with common conditions, and the progress of the table of episodes.
  * @param {{where: string, listing: Resource<Listing>, onChange: (where: string) => void,
- *   about: {columns: EpisodeColumn[], layers: Record<string, string>}, isWide?: boolean,
+ *   info: {columns: EpisodeColumn[], layers: Record<string, string>}, isWide?: boolean,
  *   shown?: string[], onShown?: (names: string[]) => void}} props
  *   `shown` has the names of the visible columns.
  */
-export function WhereBox({ where, listing, onChange, about, isWide = false, shown, onShown }) {
+export function WhereBox({ where, listing, onChange, info, isWide = false, shown, onShown }) {
   const { data, error } = listing;
-  const { columns, layers } = about;
+  const { columns, layers } = info;
   const [text, setText] = useState(where);
   const [isChoosing, setIsChoosing] = useState(false);
   useEffect(() => setText(where), [where]);
@@ -114,8 +114,8 @@ export function WhereBox({ where, listing, onChange, about, isWide = false, show
   const count = `${formatCount(done)}${total === null ? "" : ` of ${formatCount(total)}`}`;
   const { by = "" } = useAnnotator();
   const queues = labelQueues(layers, by);
-  const own = /** @type {[string, string][]} */ (
-    where && !queues.some(([one]) => one === where) ? [[where, "Custom condition"]] : []
+  const custom = /** @type {[string, string][]} */ (
+    where && !queues.some(([condition]) => condition === where) ? [[where, "Custom condition"]] : []
   );
   const common = commonConditions(columns);
   return html`<form class=${isWide ? "where is-wide" : "where"} role="search"
@@ -125,9 +125,9 @@ export function WhereBox({ where, listing, onChange, about, isWide = false, show
     }}>
     ${queues.length > 0 &&
     html`<${SelectField} label="Queue" value=${where} onChange=${onChange}
-      choices=${[["", "All episodes"], ...own, ...queues]} />`}
+      choices=${[["", "All episodes"], ...custom, ...queues]} />`}
     <${TextField} label="Episodes where"
-      placeholder=${common.find(([, one]) => one.startsWith("steps"))?.[1] ?? "steps > 50"} spellcheck="false"
+      placeholder=${common.find(([, text]) => text.startsWith("steps"))?.[1] ?? "steps > 50"} spellcheck="false"
       maxlength="2000" title="A condition in SQL over the table of episodes" value=${text} onChange=${setText}
       error=${where && error?.message.replace(/^where: (['"]).*?\1: /, "")} />
     <${Button} type="submit" icon="filter" aria-label="Filter" title="Filter" />
@@ -139,16 +139,16 @@ export function WhereBox({ where, listing, onChange, about, isWide = false, show
     common.length > 0 &&
     html`<div class="chips where-chips" role="group" aria-label="Common conditions">
       ${common.map(
-        ([title, one]) => html`<button key=${one} type="button" class="picture-choice" title=${one}
-          aria-pressed=${String(where.split(" and ").includes(one))}
-          onClick=${() => onChange(toggleCondition(where, one))}>${title}</button>`,
+        ([title, condition]) => html`<button key=${condition} type="button" class="picture-choice" title=${condition}
+          aria-pressed=${String(where.split(" and ").includes(condition))}
+          onClick=${() => onChange(toggleCondition(where, condition))}>${title}</button>`,
       )}
     </div>`}
     ${data?.making && !error && html`<${Loading} label=${`Reading all episodes once: ${count}`} />`}
     ${isChoosing &&
     html`<${ColumnsDialog} columns=${columns} shown=${shown} onShown=${onShown} onClose=${() => setIsChoosing(false)}
-      onCondition=${(/** @type {string} */ one) => {
-        setText(toggleCondition(text.trim(), one));
+      onCondition=${(/** @type {string} */ condition) => {
+        setText(toggleCondition(text.trim(), condition));
         setIsChoosing(false);
       }} />`}
   </form>`;
@@ -164,12 +164,12 @@ function listSource({ episode, d, split, i }, search, id = d) {
   if (episode !== undefined)
     return {
       path: "/api/episodes",
-      row: (/** @type {ListedEpisode} */ one) => ({
-        isHere: one.id === episode,
-        href: address("replay", one.id) + search,
-        base: one.state === "playing" ? "" : `/api${address("episodes", one.id, "view")}`,
-        title: html`<${Time} seconds=${one.started} />`,
-        about: html`${plural(Math.max(0, one.num_steps - 1), "step")} <${StateChip} state=${one.state} />`,
+      row: (/** @type {ListedEpisode} */ listed) => ({
+        isHere: listed.id === episode,
+        href: address("replay", listed.id) + search,
+        base: listed.state === "playing" ? "" : `/api${address("episodes", listed.id, "view")}`,
+        title: html`<${Time} seconds=${listed.started} />`,
+        summary: html`${plural(Math.max(0, listed.num_steps - 1), "step")} <${StateChip} state=${listed.state} />`,
       }),
     };
   return {
@@ -179,7 +179,7 @@ function listSource({ episode, d, split, i }, search, id = d) {
       href: address("datasets", d, split, String(index)) + search,
       base: error ? "" : `/api${address("datasets", id, split, String(index), "view")}`,
       title: `Episode ${number}`,
-      about: error
+      summary: error
         ? "damaged"
         : [count !== null && plural(count, "step"), values?.return && `return ${formatNumber(values.return)}`]
             .filter(Boolean)
@@ -235,9 +235,9 @@ export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
     ${!data && isLoading && html`<${Loading} label="Loading episodes…" />`}
     <ul aria-busy=${isLoading ? "true" : undefined}>
       ${rows.map(
-        (/** @type {any} */ { isHere, href, base, title, about }) => html`<li key=${href}>
+        (/** @type {any} */ { isHere, href, base, title, summary }) => html`<li key=${href}>
           <a href=${href} ref=${isHere ? here : undefined} aria-current=${isHere ? "page" : undefined}>
-            <${Thumbnail} base=${base} /><span><strong>${title}</strong><small class="quiet">${about}</small></span>
+            <${Thumbnail} base=${base} /><span><strong>${title}</strong><small class="quiet">${summary}</small></span>
           </a>
         </li>`,
       )}
@@ -261,6 +261,6 @@ export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
 
 /** @param {{path: string, where: string, listing: any, onChange: (where: string) => void}} props */
 function ListFilter({ path, where, listing, onChange }) {
-  const about = useColumns(path, listing.shown);
-  return html`<${WhereBox} where=${where} listing=${listing} onChange=${onChange} about=${about} />`;
+  const info = useColumns(path, listing.shown);
+  return html`<${WhereBox} where=${where} listing=${listing} onChange=${onChange} info=${info} />`;
 }

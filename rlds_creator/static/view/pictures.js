@@ -41,8 +41,8 @@ export function usePictures(outline) {
  * @param {number} numSteps
  */
 export function usePrefetch(data, paths, playback, numSteps) {
-  const { step, isPlaying, speed, begins } = playback;
-  const rate = (speed * (begins.length - 1)) / (begins.at(-1) || 1);
+  const { step, isPlaying, speed, startTimes } = playback;
+  const rate = (speed * (startTimes.length - 1)) / (startTimes.at(-1) || 1);
   useEffect(() => {
     const stride = isPlaying ? Math.max(1, Math.round(rate / DRAW_RATE)) : 1;
     const room = paths.length > 0 ? Math.floor(data.pictures.limit / (2 * paths.length)) : AHEAD;

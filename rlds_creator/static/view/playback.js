@@ -17,26 +17,26 @@ const MAX_TICK_TIME = 0.25;
  * @returns {Float64Array}
  */
 export function stepTimes(numSteps, fps, times) {
-  const begins = new Float64Array(numSteps);
+  const startTimes = new Float64Array(numSteps);
   const fixed = 1 / (fps && fps > 0 ? fps : DEFAULT_RATE);
   for (let step = 1; step < numSteps; step++) {
     const duration = times ? Math.min(Math.max(times[step] - times[step - 1], 0), MAX_STEP_TIME) : fixed;
-    begins[step] = begins[step - 1] + duration;
+    startTimes[step] = startTimes[step - 1] + duration;
   }
-  return begins;
+  return startTimes;
 }
 
 /**
  * The step at a time.
- * @param {Float64Array} begins
+ * @param {Float64Array} startTimes
  * @param {number} time
  */
-export function stepAt(begins, time) {
+export function stepAt(startTimes, time) {
   let low = 0;
-  let high = begins.length - 1;
+  let high = startTimes.length - 1;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (begins[middle] <= time) low = middle;
+    if (startTimes[middle] <= time) low = middle;
     else high = middle - 1;
   }
   return low;
@@ -48,7 +48,7 @@ export function stepAt(begins, time) {
  * @property {boolean} isPlaying
  * @property {boolean} isWaiting Whether it waits for pictures.
  * @property {number} speed
- * @property {Float64Array} begins The time at which each step begins, in seconds.
+ * @property {Float64Array} startTimes The time at which each step begins, in seconds.
  * @property {() => number} latestStep Returns the step, which may be newer than the rendered `step`.
  * @property {(step: number) => void} seek
  * @property {() => void} toggle
@@ -59,12 +59,12 @@ export function stepAt(begins, time) {
 /**
  * @param {object} options
  * @param {number} options.numSteps
- * @param {Float64Array} options.begins
+ * @param {Float64Array} options.startTimes
  * @param {number} options.first The first shown step.
  * @param {(step: number) => boolean} options.isReady Returns whether a step is loaded.
  * @returns {Playback}
  */
-export function usePlayback({ numSteps, begins, first, isReady }) {
+export function usePlayback({ numSteps, startTimes, first, isReady }) {
   const last = Math.max(numSteps - 1, 0);
   const clamp = useCallback((/** @type {number} */ step) => Math.min(Math.max(Math.round(step) || 0, 0), last), [last]);
   const [step, setStep] = useState(() => clamp(first));
@@ -80,7 +80,7 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
 
   useEffect(() => {
     if (!isPlaying) return undefined;
-    let time = begins[latest.current.step] ?? 0;
+    let time = startTimes[latest.current.step] ?? 0;
     let lastTick = performance.now();
     let shown = latest.current.step;
     let waitedSince = 0;
@@ -90,14 +90,14 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
       // Somebody has moved to another step.
       if (latest.current.step !== shown) {
         shown = latest.current.step;
-        time = begins[shown];
+        time = startTimes[shown];
       }
       const next = Math.min(
         time + Math.min(Math.max(now - lastTick, 0) / 1000, MAX_TICK_TIME) * latest.current.speed,
-        begins[last],
+        startTimes[last],
       );
       lastTick = now;
-      const target = stepAt(begins, next);
+      const target = stepAt(startTimes, next);
       if (target !== shown && !latest.current.isReady(target)) {
         waitedSince ||= now;
         if (now - waitedSince > 300) setIsWaiting(true);
@@ -119,7 +119,7 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
       cancelAnimationFrame(frame);
       setIsWaiting(false);
     };
-  }, [isPlaying, begins, last]);
+  }, [isPlaying, startTimes, last]);
 
   const latestStep = useCallback(() => latest.current.step, []);
   const seek = useCallback((/** @type {number} */ to) => go(clamp(to)), [clamp]);
@@ -131,8 +131,8 @@ export function usePlayback({ numSteps, begins, first, isReady }) {
     setIsPlaying(!isPlaying);
   }, [isPlaying, last]);
   return useMemo(
-    () => ({ step: clamp(step), isPlaying, isWaiting, speed, begins, latestStep, seek, toggle, pause, setSpeed }),
-    [step, isPlaying, isWaiting, speed, begins, seek, toggle, pause, clamp],
+    () => ({ step: clamp(step), isPlaying, isWaiting, speed, startTimes, latestStep, seek, toggle, pause, setSpeed }),
+    [step, isPlaying, isWaiting, speed, startTimes, seek, toggle, pause, clamp],
   );
 }
 

@@ -37,13 +37,13 @@ export function formatClock(seconds) {
  * @param {{playback: import("./playback.js").Playback, rate: Rate, numSteps: number, line?: any, children?: any}} props
  */
 export function Transport({ playback, rate, numSteps, line, children }) {
-  const { step, isPlaying, isWaiting, speed, begins, seek, toggle, pause, setSpeed } = playback;
+  const { step, isPlaying, isWaiting, speed, startTimes, seek, toggle, pause, setSpeed } = playback;
   const last = Math.max(numSteps - 1, 0);
   const go = (/** @type {number} */ to) => {
     pause();
     seek(to);
   };
-  const time = begins[step] ?? 0;
+  const time = startTimes[step] ?? 0;
   return html`<div class="transport">
     <input
       class="scrubber"
@@ -82,7 +82,7 @@ export function Transport({ playback, rate, numSteps, line, children }) {
             ? `${formatNumber(rate.fps)} steps/s`
             : "Recorded times"
           : undefined}>
-        ${formatClock(time)} / ${formatClock(begins[last] ?? 0)}
+        ${formatClock(time)} / ${formatClock(startTimes[last] ?? 0)}
       </span>
       ${rate.by !== "stated" && html`<${RateField} rate=${rate} />`}
       ${isWaiting && html`<span class="quiet" role="status">Loading…</span>`}

@@ -114,7 +114,7 @@ function rank(name) {
 function ValueRow({ field, value, name, isPlotted, onPlot }) {
   const canPlot =
     (field.kind === "number" || field.kind === "vector" || field.kind === "flag") && field.path !== "reward";
-  const about = [
+  const typeText = [
     field.dtype,
     field.shape.length > 0 && `[${field.shape.map((side) => side ?? "?").join(" × ")}]`,
     field.unit,
@@ -124,7 +124,7 @@ function ValueRow({ field, value, name, isPlotted, onPlot }) {
   return html`<div class="value">
     <div class="value-head">
       <span class="value-name" title=${field.doc || field.path}>${field.path}</span>
-      <span class="value-type">${about}</span>
+      <span class="value-type">${typeText}</span>
       ${canPlot &&
       html`<button type="button" class="plot-button" aria-pressed=${String(isPlotted)}
         title=${isPlotted ? "Hide the curve" : "Show the curve"}
@@ -162,7 +162,7 @@ function Value({ value, field }) {
     return html`<div class="value-plain pre">${field?.kind === "number" ? formatNumber(value) : value || "“”"}</div>`;
   if (
     Array.isArray(value) &&
-    value.every((one) => typeof one === "number" || typeof one === "string" || typeof one === "boolean")
+    value.every((element) => ["number", "string", "boolean"].includes(typeof element))
   )
     return html`<${Vector} values=${value} names=${field?.names ?? []} />`;
   if (value.shape && Array.isArray(value.first))
@@ -194,17 +194,17 @@ export function pretty(value, indent = "") {
 /** @param {{values: any[], names: string[], isCut?: boolean}} props */
 function Vector({ values, names, isCut = false }) {
   const shown = values.slice(0, MAX_SHOWN);
-  const size = Math.max(...shown.map((one) => (typeof one === "number" ? Math.abs(one) : 0)), 1e-9);
+  const size = Math.max(...shown.map((item) => (typeof item === "number" ? Math.abs(item) : 0)), 1e-9);
   return html`<ol class=${classes("vector", names.length > 0 && "is-named")} start="0">
     ${shown.map(
-      (one, index) => html`<li key=${index} title=${names[index] ?? index}>
+      (item, index) => html`<li key=${index} title=${names[index] ?? index}>
         <span class="vector-name">${names[index] ?? index}</span>
         <span class="vector-value">
-          ${typeof one === "boolean" ? (one ? "yes" : "no") : typeof one === "number" ? formatNumber(one) : one}
+          ${typeof item === "boolean" ? (item ? "yes" : "no") : typeof item === "number" ? formatNumber(item) : item}
         </span>
-        ${typeof one === "number" &&
-        html`<span class=${classes("spark", one < 0 && "negative")}
-          style=${{ "--part": Math.abs(one) / size }}></span>`}
+        ${typeof item === "number" &&
+        html`<span class=${classes("spark", item < 0 && "negative")}
+          style=${{ "--part": Math.abs(item) / size }}></span>`}
       </li>`,
     )}
     ${(isCut || values.length > shown.length) && html`<li class="vector-more">…</li>`}
