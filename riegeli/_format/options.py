@@ -160,12 +160,12 @@ def parse_options(text: str) -> WriterOptions:
     bucket_size = None
     if compressor.compression_type != CompressionType.NONE:
         bucket_size = max(1, math.floor(chunk_size * values.get("bucket_fraction", 1.0) + 0.5))
-    initial, final = _find_paddings(values)
+    initial_padding, final_padding = _find_paddings(values)
     return WriterOptions(
         compressor=compressor,
         chunk_size=chunk_size,
-        initial_padding=initial,
-        final_padding=final,
+        initial_padding=initial_padding,
+        final_padding=final_padding,
         transpose=values.get("transpose", False),
         bucket_size=bucket_size,
         parallelism=values.get("parallelism", 0),
@@ -208,10 +208,10 @@ def _create_compressor(values: Mapping[str, Any]) -> Compressor:
 
 def _find_paddings(values: Mapping[str, Any]) -> tuple[int, int]:
     """Returns the initial and the final padding; the last of several options counts."""
-    initial = final = 1
+    initial_padding = final_padding = 1
     for key, value in values.items():
         if key in ("padding", "pad_to_block_boundary", "initial_padding"):
-            initial = value
+            initial_padding = value
         if key in ("padding", "pad_to_block_boundary", "final_padding"):
-            final = value
-    return initial, final
+            final_padding = value
+    return initial_padding, final_padding

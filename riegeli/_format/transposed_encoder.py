@@ -70,37 +70,36 @@ class _Layout:
         self._block_ends: dict[int, int] = {}
         self._followers = followers
         self._num_kinds = len(followers)
-        incoming: Counter[int] = Counter()
+        num_incoming: Counter[int] = Counter()
         for counts in followers:
-            incoming.update(counts)
-        if not incoming[last_kind]:
-            incoming[last_kind] = 1  # The machine begins with this kind, so it needs a state.
-        private_weights = self._choose_private(incoming)
-        self.private = [self._lay_out(weights) if weights else None for weights in private_weights]
-        public_weights = {kind: count for kind, count in incoming.items() if count > 0}
+            num_incoming.update(counts)
+        if not num_incoming[last_kind]:
+            num_incoming[last_kind] = 1  # The machine begins with this kind, so it needs a state.
+        private_weights = self._choose_private_followers(num_incoming)
+        self.private_lists = [
+            self._append_states(weights) if weights else None for weights in private_weights
+        ]
+        public_weights = {kind: count for kind, count in num_incoming.items() if count > 0}
         self.public = (
-            self._lay_out(public_weights) if public_weights else _StateList(len(self.states))
+            self._append_states(public_weights) if public_weights else _StateList(len(self.states))
         )
-        for kind, private in enumerate(self.private):
-            unlisted = [f for f in followers[kind] if private is None or f not in private.positions]
-            if private is not None:
-                self.base_of_kind[kind] = private.begin
-                if unlisted:
-                    self.base_of_state[private.positions[_TO_PUBLIC]] = self._find_public_base(
-                        unlisted
-                    )
-            elif unlisted:
-                self.base_of_kind[kind] = self._find_public_base(unlisted)
+        for kind, private_list in enumerate(self.private_lists):
+            positions = private_list.positions if private_list else {}
+            public_followers = [f for f in followers[kind] if f not in positions]
+            base = self._find_public_base(public_followers) if public_followers else None
+            self.base_of_kind[kind] = private_list.begin if private_list else base
+            if private_list and base is not None:
+                self.base_of_state[positions[_TO_PUBLIC]] = base
 
     def find_path(self, kind: int, follower: int) -> bytes:
         """Returns the path from a kind to a follower, for `encode_transitions`."""
-        base, private = self.base_of_kind[kind], self.private[kind]
+        base, private_list = self.base_of_kind[kind], self.private_lists[kind]
         assert base is not None  # The kind has followers.
-        if private is not None and follower in private.positions:
-            return self._find_path(base, private.positions[follower])
-        if private is None:
+        if private_list is not None and follower in private_list.positions:
+            return self._find_path(base, private_list.positions[follower])
+        if private_list is None:
             return self._find_path(base, self.public.positions[follower])
-        no_op_state = private.positions[_TO_PUBLIC]
+        no_op_state = private_list.positions[_TO_PUBLIC]
         return self._find_path(base, no_op_state) + self._find_path(
             self.base_of_state[no_op_state], self.public.positions[follower]
         )
@@ -116,35 +115,35 @@ class _Layout:
             base = self.base_of_state.get(state, -1)
         return bytes(offsets)
 
-    def _choose_private(self, incoming: Counter[int]) -> list[dict[int, int]]:
+    def _choose_private_followers(self, num_incoming: Counter[int]) -> list[dict[int, int]]:
         """Returns the followers that get private states, with their counts, for each kind."""
-        private: list[dict[int, int]] = []
+        private_followers: list[dict[int, int]] = []
         for followers in self._followers:
             frequent = {f: n for f, n in followers.items() if n >= _MIN_COUNT_FOR_PRIVATE_STATE}
             for follower, count in frequent.items():
-                incoming[follower] -= count
-            private.append(frequent)
-        for followers, weights in zip(self._followers, private, strict=True):
+                num_incoming[follower] -= count
+            private_followers.append(frequent)
+        for followers, weights in zip(self._followers, private_followers, strict=True):
             for follower, count in followers.items():
-                if follower not in weights and incoming[follower] == count:
+                if follower not in weights and num_incoming[follower] == count:
                     weights[follower] = count
-                    incoming[follower] = 0
+                    num_incoming[follower] = 0
             public = {f: n for f, n in followers.items() if f not in weights}
             if weights and len(public) == 1:
                 weights.update(public)
-                incoming.subtract(public)
+                num_incoming.subtract(public)
             elif weights and public:
                 weights[_TO_PUBLIC] = sum(public.values())
-        return private
+        return private_followers
 
-    def _lay_out(self, weights: dict[int, int]) -> _StateList:
+    def _append_states(self, weights: dict[int, int]) -> _StateList:
         """Appends a list of states by decreasing weight; splits long lists into blocks."""
         begin = len(self.states)
         num_states = len(weights)
         if num_states > _STATES_PER_BLOCK:
             num_states += (num_states - 2) // (_STATES_PER_BLOCK - 1)
         self.states.extend([None] * num_states)
-        result = _StateList(begin)
+        state_list = _StateList(begin)
         # Sorted by weight, and for equal weights by decreasing kind.
         heap = [(weight, -kind) for kind, weight in weights.items()]
         heapq.heapify(heap)
@@ -155,14 +154,14 @@ class _Layout:
         while heap:
             block_end, block_weight = position, 0
             while position > block_end - block_size:
-                weight, negated = heapq.heappop(heap)
+                weight, negated_kind = heapq.heappop(heap)
                 position -= 1
                 block_weight += weight
-                kind = -negated
+                kind = -negated_kind
                 if kind in block_of_pseudo_kind:
                     self._add_no_op_state(position, block_of_pseudo_kind[kind])
                 else:
-                    result.positions[kind] = position
+                    state_list.positions[kind] = position
                     self.states[position] = None if kind == _TO_PUBLIC else kind
             if heap:
                 heapq.heappush(heap, (block_weight, -next_pseudo_kind))
@@ -170,7 +169,7 @@ class _Layout:
                 self._block_ends[position] = block_end
                 next_pseudo_kind += 1
             block_size = _STATES_PER_BLOCK
-        return result
+        return state_list
 
     def _add_no_op_state(self, state: int, block_begin: int) -> None:
         self.base_of_state[state] = block_begin
@@ -280,15 +279,15 @@ def _split_buckets(buffers: list[bytes], size: int | None) -> list[list[bytes]]:
     if size is None:
         return [buffers]
     buckets: list[list[bytes]] = [[]]
-    current = 0
+    bucket_size = 0
     remaining = sum(map(len, buffers))
     for count in range(len(buffers), 0, -1):
         buffer = buffers[count - 1]
-        if buckets[-1] and current + len(buffer) / 2 >= size:
+        if buckets[-1] and bucket_size + len(buffer) / 2 >= size:
             buckets.append([])
-            current = 0
+            bucket_size = 0
         buckets[-1].insert(0, buffer)
-        current += len(buffer)
+        bucket_size += len(buffer)
         remaining -= len(buffer)
         if remaining <= size / 2:
             buckets[-1][:0] = buffers[: count - 1]

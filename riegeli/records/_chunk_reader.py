@@ -275,10 +275,10 @@ class ChunkReader:
             self._set_truncated(pos, f"it should have {end - begin}")
             return None
         data = memoryview(join(pieces))  # A view, because its slices copy nothing.
-        computed = highway_hash64(data)
-        if computed != header.data_hash:
+        computed_hash = highway_hash64(data)
+        if computed_hash != header.data_hash:
             message = (
-                f"data is damaged: its hash is {computed:016x}, "
+                f"data is damaged: its hash is {computed_hash:016x}, "
                 f"but {header.data_hash:016x} is stored"
             )
             raise self._create_error(message, end, is_chunk=True)

@@ -13,7 +13,7 @@ from riegeli.base.riegeli_error import FailedPreconditionError
 Encode = Callable[[list[bytes]], Chunk]
 
 
-class _Job:
+class _EncodingJob:
     """The encoding of a chunk; the job keeps the chunk, the future only its header.
 
     Record positions refer to the future, so that they need little memory.
@@ -80,7 +80,7 @@ class ChunkWriter:
         self._dest = dest
         self._encode = encode
         self._parallelism = parallelism
-        self._pending: deque[tuple[_Job, Future[ChunkHeader]]] = deque()
+        self._pending: deque[tuple[_EncodingJob, Future[ChunkHeader]]] = deque()
         self._threads: ThreadPoolExecutor | None = None
 
     def write_bytes(self, data: bytes) -> None:
@@ -105,7 +105,7 @@ class ChunkWriter:
         if self._threads is None:
             workers = min(self._parallelism, os.cpu_count() or 1)
             self._threads = ThreadPoolExecutor(workers, thread_name_prefix="riegeli")
-        job = _Job(self._encode, records)
+        job = _EncodingJob(self._encode, records)
         future = self._threads.submit(job.run)
         self._pending.append((job, future))
         self.next_begin = PendingBegin(self.next_begin, future)
@@ -124,9 +124,9 @@ class ChunkWriter:
         if self._threads is not None:
             self._threads.shutdown(wait=wait, cancel_futures=True)
 
-    def _write_pending(self, keep: int) -> None:
-        """Writes encoded chunks, and waits while more than `keep` chunks are pending."""
-        while self._pending and (len(self._pending) > keep or self._pending[0][1].done()):
+    def _write_pending(self, max_pending: int) -> None:
+        """Writes encoded chunks, and waits while more than `max_pending` chunks are pending."""
+        while self._pending and (len(self._pending) > max_pending or self._pending[0][1].done()):
             job, future = self._pending.popleft()
             header = future.result()
             data = job.chunk.encode(self.pos, header)

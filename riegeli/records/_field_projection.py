@@ -30,16 +30,16 @@ def to_scope(projection: FieldProjection | None) -> Scope:
     """
     if projection is None:
         return True
-    paths = [_check(path) for path in projection]
+    paths = [_check_path(path) for path in projection]
     if [] in paths:
         return True
     scope: dict[int, Scope | None] = {}
     for path in paths:
-        _add(scope, path)
+        _add_path(scope, path)
     return scope
 
 
-def _check(path: Iterable[int]) -> list[int]:
+def _check_path(path: Iterable[int]) -> list[int]:
     fields = list(path)
     for field in fields:
         if not isinstance(field, int):
@@ -55,7 +55,7 @@ def _check(path: Iterable[int]) -> list[int]:
     return fields
 
 
-def _add(scope: dict[int, Scope | None], path: list[int]) -> None:
+def _add_path(scope: dict[int, Scope | None], path: list[int]) -> None:
     """Adds a path to a scope; a complete field includes all of its members."""
     if path == [EXISTENCE_ONLY]:
         return

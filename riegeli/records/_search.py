@@ -11,7 +11,7 @@ Comparison = int | None
 class SearchResult(NamedTuple):
     """The position of the record that a search ended at, and the comparison of this record."""
 
-    answer: Comparison
+    comparison: Comparison
     chunk_begin: int
     record_index: int
 
@@ -42,29 +42,29 @@ def search(file: Searchable, size: int) -> SearchResult:
             return 1, size
         end, num_records = chunk
         for index in range(num_records):
-            answer = file.compare(begin, index)
-            if answer is None:
+            comparison = file.compare(begin, index)
+            if comparison is None:
                 continue
-            if answer < 0:
+            if comparison < 0:
                 candidates = begin, range(index + 1, num_records)
             else:
-                best = SearchResult(answer, begin, index)
-            return answer, end
+                best = SearchResult(comparison, begin, index)
+            return comparison, end
         return None, end
 
     _bisect(0, size, file.chunk_between, compare_chunk)
-    if candidates is not None and best.answer != 0:
+    if candidates is not None and best.comparison != 0:
         begin, indices = candidates
 
         def compare_record(index: int) -> tuple[Comparison, int]:
             nonlocal best
-            answer = file.compare(begin, index)
-            if answer is not None and answer >= 0:
-                best = SearchResult(answer, begin, index)
-            return answer, index + 1
+            comparison = file.compare(begin, index)
+            if comparison is not None and comparison >= 0:
+                best = SearchResult(comparison, begin, index)
+            return comparison, index + 1
 
         _bisect(indices.start, indices.stop, lambda low, high: (low + high) // 2, compare_record)
-    if candidates is not None and best.answer is None:
+    if candidates is not None and best.comparison is None:
         return SearchResult(-1, size, 0)
     return best
 
@@ -84,13 +84,13 @@ def _bisect(
       compare: A function that returns the comparison at a position, and the next position.
     """
     while low < high:
-        first = middle(low, high)
-        answer, next_index = compare(first)
-        while answer is None and next_index < high:
-            answer, next_index = compare(next_index)
-        if answer == 0:
+        begin = middle(low, high)
+        comparison, next_index = compare(begin)
+        while comparison is None and next_index < high:
+            comparison, next_index = compare(next_index)
+        if comparison == 0:
             return
-        if answer is not None and answer < 0:
+        if comparison is not None and comparison < 0:
             low = max(low + 1, next_index)
         else:
-            high = first
+            high = begin

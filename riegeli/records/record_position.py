@@ -148,11 +148,11 @@ def _encode_ordered_varint(value: int) -> bytes:
 def _decode_ordered_varint(data: bytes, offset: int) -> tuple[int, int]:
     if offset >= len(data):
         raise ValueError("cut off")
-    first = data[offset]
-    if first == 0xFF:
+    first_byte = data[offset]
+    if first_byte == 0xFF:
         size, value = 9, int.from_bytes(data[offset + 1 : offset + 9], "big")
     else:
-        size = 9 - (first ^ 0xFF).bit_length()
+        size = 9 - (first_byte ^ 0xFF).bit_length()
         value = int.from_bytes(data[offset : offset + size], "big") & ((1 << (7 * size)) - 1)
     if len(data) < offset + size:
         raise ValueError("cut off")

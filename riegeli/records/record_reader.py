@@ -480,7 +480,7 @@ class RecordReader(_files.ClosedOnExit):
             self._seek_index = self._index
             return None
         self._seek_or_skip(result.chunk_begin, result.record_index)
-        return result.answer
+        return result.comparison
 
     def search_for_record(self, test: Callable[[bytes], int | None]) -> int | None:
         """Searches like `search`, with a `test` of the record."""
@@ -752,12 +752,12 @@ class _Search:
         # The test handles damage of its record.
         recovery, reader._recovery = reader._recovery, None
         try:
-            answer = self._test(reader)
+            comparison = self._test(reader)
         finally:
             reader._recovery = recovery
-        if answer is not None and not isinstance(answer, int):
-            raise TypeError(f"a test must return an int or None, got {answer!r}")
-        return answer
+        if comparison is not None and not isinstance(comparison, int):
+            raise TypeError(f"a test must return an int or None, got {comparison!r}")
+        return comparison
 
     def _skip(self, error: Exception) -> None:
         if not self._reader._skip(error):
