@@ -1,4 +1,4 @@
-"""Feeds in PyTorch and Grain, which `make test` need not have; see CONTRIBUTING."""
+"""Feeds in PyTorch and Grain, which are optional for `make test`; see CONTRIBUTING."""
 
 import importlib.util
 import itertools
@@ -38,7 +38,7 @@ def rows(batch):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_pytorch_gets_the_same_batches_for_any_number_of_workers(feed, workers):
+def test_pytorch_batches_do_not_depend_on_number_of_workers(feed, workers):
     torch = pytest.importorskip("torch")
     expected = [rows(batch) for batch in feed]
     loader = feed.torch(num_workers=workers)
@@ -66,12 +66,12 @@ def content(batch):
     return array.tolist() if array.dtype == object else (array.shape, array.tobytes())
 
 
-def shared_memory():
+def list_shared_memory():
     return set(Path("/dev/shm").glob("torch_*"))
 
 
-def noisy(batch, rng):
-    """A transform that returns other arrays than it gets."""
+def add_noise(batch, rng):
+    """Adds new arrays to a batch."""
     batch["noise"] = rng.normal(0, 1, (len(batch["action"]), 1000))
     batch["number"] = np.float64(batch["action"].sum())
     return batch
@@ -85,34 +85,34 @@ def noisy(batch, rng):
         pytest.param("spawn", True, marks=pytest.mark.slow),
     ],
 )
-def test_memory_is_not_used_again_before_batches_are_dropped(directory, context, persistent):
-    """Whatever is kept, in however many iterators at a time, and whenever they stop."""
+def test_memory_is_reused_only_after_batches_are_dropped(directory, context, persistent):
+    """For kept batches, parallel iterators and iterators that stop early."""
     torch = pytest.importorskip("torch")
     table = rlds.feeds.open(directory)
-    feed = Feed(table.transitions(), 8, seed=1, epochs=12, transform=noisy)
+    feed = Feed(table.transitions(), 8, seed=1, epochs=12, transform=add_noise)
     expected = [content(batch) for batch in feed]
     options = {"multiprocessing_context": context, "persistent_workers": persistent}
-    before = shared_memory()
+    before = list_shared_memory()
     loader = feed.torch(num_workers=2, prefetch_factor=3, **options)
     kept = list(loader)
     assert isinstance(kept[0]["noise"], torch.Tensor)
     assert loader.state_dict() == feed.state_dict(len(feed))
-    for _ in range(2):  # Stops while workers make more; what is dropped is used again.
+    for _ in range(2):  # Stops while workers make more batches.
         for index, batch in enumerate(loader):
             assert content(batch) == expected[index]
             if index == len(feed) // 2:
                 break
         assert loader.state_dict() == feed.state_dict(index + 1)
-    if not persistent:  # Otherwise PyTorch has one iterator.
+    if not persistent:  # Persistent workers serve one iterator.
         for index, pair in enumerate(zip(loader, loader, strict=True)):
             assert content(pair[0]) == content(pair[1]) == expected[index]
     assert [content(batch) for batch in kept] == expected
     del loader, batch
-    assert shared_memory() <= before
+    assert list_shared_memory() <= before
 
 
-def test_pinned_batches_are_parts_of_one_tensor(feed, monkeypatch):
-    """So that PyTorch knows when the device has read them; and the worker may go on at once."""
+def test_pinned_batches_share_one_tensor(feed, monkeypatch):
+    """PyTorch then knows when the device has read them, and the worker continues at once."""
     torch = pytest.importorskip("torch")
     from rlds.feeds import workers
 
@@ -131,7 +131,7 @@ def test_pinned_batches_are_parts_of_one_tensor(feed, monkeypatch):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_small_batches_fit_into_memory(directory, size):
-    """Flags of many batches are one array, and need more room when each is copied by itself."""
+    """Flags of many batches are one array, and need more room if each is copied alone."""
     torch = pytest.importorskip("torch")
     from rlds.feeds import workers
 
@@ -145,8 +145,8 @@ def test_small_batches_fit_into_memory(directory, size):
         first += count
 
 
-class Keeping:
-    """Keeps arrays of all batches, and adds one of them to each."""
+class KeepArrays:
+    """Keeps an array of each batch, and adds an older one to the next batch."""
 
     def __init__(self):
         self.kept = []
@@ -156,16 +156,16 @@ class Keeping:
         return {**batch, "old": self.kept[len(self.kept) // 2].copy()}
 
 
-def test_a_transform_may_keep_what_it_gets(directory):
+def test_transform_may_keep_arrays(directory):
     pytest.importorskip("torch")
     samples = rlds.feeds.open(directory).transitions()
-    expected, feed = (Feed(samples, 8, seed=1, epochs=40, transform=Keeping()) for _ in range(2))
-    for batch, requested in zip(feed.torch(num_workers=1), expected, strict=True):
-        assert batch["old"].tolist() == requested["old"].tolist()
+    expected, feed = (Feed(samples, 8, seed=1, epochs=40, transform=KeepArrays()) for _ in range(2))
+    for batch, expected_batch in zip(feed.torch(num_workers=1), expected, strict=True):
+        assert batch["old"].tolist() == expected_batch["old"].tolist()
 
 
 def collate(batch):
-    """As users write them: NumPy, tensors of all kinds, and other objects."""
+    """Returns NumPy arrays, tensors of all kinds, and other objects."""
     import torch
 
     action = torch.from_numpy(batch["action"])
@@ -183,12 +183,12 @@ def collate(batch):
     }
 
 
-def test_all_that_a_collate_function_returns_comes_through(feed):
+def test_results_of_collate_function_survive_transfer(feed):
     torch = pytest.importorskip("torch")
     expected = [collate(batch) for batch in feed]
     loader = feed.torch(num_workers=1, collate_fn=collate)
-    for batch, requested in zip(loader, expected, strict=True):
-        for name, value in requested.items():
+    for batch, expected_batch in zip(loader, expected, strict=True):
+        for name, value in expected_batch.items():
             assert type(batch[name]) is type(value), name
             if isinstance(value, torch.Tensor):
                 assert batch[name].dtype == value.dtype
@@ -197,32 +197,32 @@ def test_all_that_a_collate_function_returns_comes_through(feed):
                 np.testing.assert_array_equal(batch[name], value)
 
 
-class Failing:
-    """Fails at a batch, where others come before it in the same block."""
+class FailAt:
+    """Fails at the batch with these rewards."""
 
-    def __init__(self, number):
-        self.number = number
+    def __init__(self, rewards):
+        self.rewards = rewards
 
     def __call__(self, batch):
-        if batch["reward"].tolist() == self.number:
+        if batch["reward"].tolist() == self.rewards:
             raise OverflowError("this batch is too much")
         return batch
 
 
-@pytest.mark.parametrize("number", [4, 310])  # The first of a block, and one inside of another.
-def test_batches_before_an_error_come_and_those_after_it_too(directory, number):
+@pytest.mark.parametrize("index", [4, 310])  # The first batch of a block, and an inner one.
+def test_batches_before_a_failing_batch_are_returned(directory, index):
     pytest.importorskip("torch")
     samples = rlds.feeds.open(directory).transitions()
     rewards = [batch["reward"].tolist() for batch in Feed(samples, 8, seed=1, epochs=30)]
-    failing = Feed(samples, 8, seed=1, epochs=30, transform=Failing(rewards[number]))
+    failing = Feed(samples, 8, seed=1, epochs=30, transform=FailAt(rewards[index]))
     batches = iter(failing.torch(num_workers=1))
-    assert [next(batches)["reward"].tolist() for _ in range(number)] == rewards[:number]
-    with pytest.raises(OverflowError, match=f"batch {number}(?s:.*)this batch is too much"):
+    assert [next(batches)["reward"].tolist() for _ in range(index)] == rewards[:index]
+    with pytest.raises(OverflowError, match=f"batch {index}(?s:.*)this batch is too much"):
         next(batches)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_an_edit_is_an_error_of_its_own_in_workers(tmp_path, workers):
+def test_edit_of_open_data_raises_source_changed_error_in_workers(tmp_path, workers):
     pytest.importorskip("torch")
     with envlogger.EnvLogger(Catch(), data_directory=tmp_path / "log") as env:
         for _ in range(3):
@@ -236,10 +236,10 @@ def test_an_edit_is_an_error_of_its_own_in_workers(tmp_path, workers):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_an_error_and_leaves_nothing(directory):
+def test_killed_worker_is_an_error_and_leaves_no_memory(directory):
     pytest.importorskip("torch")
-    before = shared_memory()
-    feed = Feed(rlds.feeds.open(directory).transitions(), 8, seed=1, transform=noisy)
+    before = list_shared_memory()
+    feed = Feed(rlds.feeds.open(directory).transitions(), 8, seed=1, transform=add_noise)
     loader = feed.torch(num_workers=2)
     batches = iter(loader)
     kept = list(itertools.islice(batches, 40))
@@ -250,17 +250,17 @@ def test_a_killed_worker_is_an_error_and_leaves_nothing(directory):
             pass
     del batches
     assert [content(batch) for batch in kept] == [content(feed[index]) for index in range(40)]
-    assert shared_memory() <= before
+    assert list_shared_memory() <= before
     assert loader.state_dict()["batch"] >= 40
 
 
-def test_pytorch_loader_takes_its_own_arguments_only(feed):
+def test_pytorch_loader_refuses_arguments_of_feed(feed):
     pytest.importorskip("torch")
     with pytest.raises(TypeError, match="shuffle: the feed decides this"):
         feed.torch(shuffle=True)
 
 
-def test_grain_gets_the_same_batches(feed):
+def test_grain_batches_equal_those_of_feed(feed):
     grain = pytest.importorskip("grain")
     expected = [rows(batch) for batch in feed]
     dataset = feed.grain()
@@ -269,23 +269,23 @@ def test_grain_gets_the_same_batches(feed):
     iterator = iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=2)))
     assert [rows(next(iterator)) for _ in range(4)] == expected[:4]
     state = iterator.get_state()
-    rest = [rows(batch) for batch in iterator]
+    remaining = [rows(batch) for batch in iterator]
     iterator.set_state(json.loads(json.dumps(state)))
-    assert [rows(batch) for batch in iterator] == rest == expected[4:]
+    assert [rows(batch) for batch in iterator] == remaining == expected[4:]
     endless = Feed(feed.samples, 8, seed=1).grain()
     assert rows(endless[1]) == expected[1]
 
 
 @pytest.mark.slow  # examples/behaviour_cloning_jax.py trains in the fast tests.
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
-def test_jax_takes_batches_over(directory):
-    """In a process of its own: JAX warns of processes that are forked later."""
+def test_jax_keeps_batches_intact(directory):
+    """In a separate process, because JAX warns about later forks."""
     code = """
 import jax, sys, numpy as np, rlds.feeds
 feed = rlds.feeds.Feed(rlds.feeds.open(sys.argv[1]).transitions(), 8, seed=1, epochs=2)
 kept = [jax.device_put(batch["action"]) for batch in feed]
-for number, batch in enumerate(kept):
-    np.testing.assert_array_equal(batch, feed[number]["action"])
+for index, batch in enumerate(kept):
+    np.testing.assert_array_equal(batch, feed[index]["action"])
 assert "tensorflow" not in sys.modules
 assert len(kept) == len(feed)
 """

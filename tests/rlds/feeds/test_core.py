@@ -1,4 +1,4 @@
-"""The hot functions of feeds: both twins do the same, and refuse what would read elsewhere."""
+"""Both implementations of the hot functions agree, and refuse reads outside their memory."""
 
 import mmap
 import os
@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 compiled = pytest.importorskip("rlds.feeds._compiled")
-TWINS = pytest.mark.parametrize("core", [pure, compiled], ids=["python", "cython"])
+BOTH_CORES = pytest.mark.parametrize("core", [pure, compiled], ids=["python", "cython"])
 HOT_FUNCTIONS = ["Buffers", "hash_many", "locate", "permute", "unpermute"]
 
 keys = st.integers(0, 2**64 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 
 
-def test_the_implementation_that_was_asked_for():
+def test_environment_variable_selects_implementation():
     assert os.environ.get("RIEGELI_IMPLEMENTATION", "cython") == hot.IMPLEMENTATION
     module = {"cython": compiled, "python": pure}[hot.IMPLEMENTATION]
     assert {*hot.__all__} == {*HOT_FUNCTIONS, "IMPLEMENTATION"}
@@ -27,7 +27,7 @@ def test_the_implementation_that_was_asked_for():
         assert getattr(compiled, name) is not getattr(pure, name)
 
 
-def test_the_compiled_core_is_built_from_the_sources_under_test():
+def test_compiled_core_is_built_from_sources_under_test():
     built = Path(compiled.__file__)
     source = Path(pure.__file__).with_name("_compiled.pyx")
     assert built.parent == source.parent
@@ -37,8 +37,8 @@ def test_the_compiled_core_is_built_from_the_sources_under_test():
 # --- Rows of bytes -------------------------------------------------------------------------------
 
 
-def rows_of(core, buffers, buffer_ids, offsets, width):
-    """The gathered rows, or the error as text."""
+def gather_rows(core, buffers, buffer_ids, offsets, width):
+    """Returns the gathered rows, or the text of the error."""
     out = np.zeros((len(buffer_ids), width), np.uint8)
     try:
         core.Buffers(buffers).gather(
@@ -51,7 +51,7 @@ def rows_of(core, buffers, buffer_ids, offsets, width):
 
 @st.composite
 def gathers(draw):
-    """Buffers, and rows of which most are inside them."""
+    """Draws buffers and rows; most rows lie inside their buffer."""
     sizes = draw(st.lists(st.integers(0, 150), max_size=5))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     buffers = [random.integers(0, 256, size, np.uint8) for size in sizes]
@@ -73,10 +73,10 @@ def gathers(draw):
 
 
 @given(gathers())
-def test_rows_are_those_of_plain_slices(arguments):
+def test_gathered_rows_equal_plain_slices(arguments):
     buffers, buffer_ids, offsets, width = arguments
-    compiled_rows = rows_of(compiled, *arguments)
-    assert rows_of(pure, *arguments) == compiled_rows
+    compiled_rows = gather_rows(compiled, *arguments)
+    assert gather_rows(pure, *arguments) == compiled_rows
     outside = [
         row
         for row, (buffer_id, offset) in enumerate(zip(buffer_ids, offsets))
@@ -91,8 +91,8 @@ def test_rows_are_those_of_plain_slices(arguments):
         ]
 
 
-@TWINS
-def test_gather_refuses_rows_outside_of_buffers(core):
+@BOTH_CORES
+def test_gather_refuses_rows_outside_buffers(core):
     buffers = core.Buffers([np.arange(20, dtype=np.uint8), np.zeros(0, np.uint8)])
     for width in (0, 1, 12):
         last = 20 - width
@@ -106,39 +106,39 @@ def test_gather_refuses_rows_outside_of_buffers(core):
             buffer_ids[40], offsets[40] = buffer_id, offset
             with pytest.raises(IndexError, match="row 40 "):
                 buffers.gather(buffer_ids, offsets, width, out)
-    assert rows_of(core, [], [], [], 3) == []
-    assert rows_of(core, [np.zeros(0, np.uint8)], [0, 0], [0, 0], 0) == [b"", b""]
+    assert gather_rows(core, [], [], [], 3) == []
+    assert gather_rows(core, [np.zeros(0, np.uint8)], [0, 0], [0, 0], 0) == [b"", b""]
 
 
-@TWINS
-def test_gather_steps_refuses_steps_outside_of_buffers(core):
+@BOTH_CORES
+def test_gather_steps_refuses_steps_outside_buffers(core):
     buffers = core.Buffers([np.arange(100, dtype=np.uint8)])
     out = np.zeros((1, 4), np.uint8)
 
     def gather(buffer_id, episode, step, begin, stride=4):
         buffer_ids, begins = np.array([buffer_id], np.int32), np.array([0, begin])
-        where = np.array([episode]), np.array([step])
-        buffers.gather_steps(buffer_ids, begins, *where, stride, 4, out)
+        location = np.array([episode]), np.array([step])
+        buffers.gather_steps(buffer_ids, begins, *location, stride, 4, out)
 
     gather(0, 1, 2**32 - 1, 96, stride=0)
     assert out.tolist() == [[96, 97, 98, 99]]
-    for wrong in (
+    for location in (
         *((0, 2, 0, 0), (0, -1, 0, 0), (1, 1, 0, 0), (0, 1, -1, 50), (0, 1, 2**32, 0)),
         *((0, 1, 2**32 - 1, 0), (0, 1, 4, -16), (0, 1, 4, 2**63 - 1), (0, 1, 4, 81)),
         (0, 1, 2**32 - 1, 0, 2**31 - 1),
     ):
         with pytest.raises(IndexError, match="row 0 "):
-            gather(*wrong)
+            gather(*location)
 
 
-def read_only(array):
+def make_read_only(array):
     array.flags.writeable = False
     return array
 
 
-@TWINS
+@BOTH_CORES
 @pytest.mark.parametrize(
-    ("changed", "error"),
+    ("arguments", "error"),
     [
         ({"buffer_ids": np.zeros(2, np.int64)}, TypeError),
         ({"buffer_ids": [0, 0]}, TypeError),
@@ -152,7 +152,7 @@ def read_only(array):
         ({"out": np.zeros((2, 4), bool)}, TypeError),
         ({"out": np.zeros((3, 4), np.uint8)}, ValueError),
         ({"out": np.zeros((2, 8), np.uint8)[:, ::2]}, ValueError),
-        ({"out": read_only(np.zeros((2, 4), np.uint8))}, ValueError),
+        ({"out": make_read_only(np.zeros((2, 4), np.uint8))}, ValueError),
         ({"width": 3}, ValueError),
         ({"width": -4}, ValueError),
         ({"begins": np.zeros(2, np.uint32)}, TypeError),
@@ -161,9 +161,9 @@ def read_only(array):
         ({"stride": 2**31}, ValueError),
     ],
 )
-def test_arguments_of_the_wrong_type_or_shape(core, changed, error):
-    """Nothing is read or written by what is not exactly the memory that it has to be."""
-    arguments = {
+def test_gather_refuses_arguments_of_wrong_type_or_shape(core, arguments, error):
+    """Only memory of exactly the expected layout is read or written."""
+    valid = {
         "buffer_ids": np.zeros(2, np.int32),
         "begins": np.zeros(1, np.int64),
         "episodes": np.zeros(2, np.int64),
@@ -173,17 +173,17 @@ def test_arguments_of_the_wrong_type_or_shape(core, changed, error):
         "out": np.zeros((2, 4), np.uint8),
     }
     buffers = core.Buffers([np.arange(9, dtype=np.uint8)])
-    for arguments_of, call in (
+    for names, call in (
         (["buffer_ids", "steps", "width", "out"], buffers.gather),
-        ([*arguments], buffers.gather_steps),
+        ([*valid], buffers.gather_steps),
     ):
-        call(*(arguments[name] for name in arguments_of))
-        if changed.keys() <= {*arguments_of}:
+        call(*(valid[name] for name in names))
+        if arguments.keys() <= {*names}:
             with pytest.raises(error):
-                call(*((arguments | changed)[name] for name in arguments_of))
+                call(*((valid | arguments)[name] for name in names))
 
 
-@TWINS
+@BOTH_CORES
 @pytest.mark.parametrize(
     "buffer", [np.zeros(9, np.int8), np.zeros((3, 3), np.uint8), np.zeros(9, np.uint8)[::2], "text"]
 )
@@ -192,7 +192,7 @@ def test_buffers_refuse_other_types(core, buffer):
         core.Buffers([np.zeros(9, np.uint8), buffer])
 
 
-@TWINS
+@BOTH_CORES
 def test_mapped_files_stay_open(core, tmp_path):
     file = tmp_path / "file"
     file.write_bytes(bytes(range(100)))
@@ -210,7 +210,7 @@ def test_mapped_files_stay_open(core, tmp_path):
 
 @st.composite
 def gathers_of_steps(draw):
-    """Buffers, where episodes begin, and rows [buffer, episode, step] of which most are there."""
+    """Draws buffers, begins of episodes and mostly valid rows [buffer, episode, step]."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     width = draw(st.one_of(st.sampled_from([1, 4, 8, 24]), st.integers(0, 70)))
     stride = draw(st.one_of(st.just(width), st.integers(0, 90)))
@@ -227,10 +227,10 @@ def gathers_of_steps(draw):
     hostile = st.one_of(
         st.integers(-3, 500), st.integers(2**31, 2**34), st.integers(2**63 - 500, 2**63 - 1), int64s
     )
-    spoilt = draw(st.sampled_from(["nothing", "begins", "rows"]))
-    if spoilt == "begins" and begins:
+    damaged = draw(st.sampled_from(["nothing", "begins", "rows"]))
+    if damaged == "begins" and begins:
         begins[draw(st.integers(0, len(begins) - 1))] = draw(hostile)
-    elif spoilt == "rows":
+    elif damaged == "rows":
         buffer_id = draw(st.one_of(st.integers(-1, 4), st.integers(-(2**31), 2**31 - 1)))
         episode = draw(st.one_of(st.integers(-1, 20), hostile))
         rows.insert(draw(st.integers(0, len(rows))), [buffer_id, episode, draw(hostile)])
@@ -238,23 +238,23 @@ def gathers_of_steps(draw):
 
 
 @given(gathers_of_steps())
-def test_steps_are_those_of_plain_slices(arguments):
+def test_gathered_steps_equal_plain_slices(arguments):
     buffers, begins, rows, stride, width = arguments
     dtypes = np.int32, np.int64, np.int64
-    buffer_ids, *where = (
+    buffer_ids, *locations = (
         np.array([row[i] for row in rows], dtype) for i, dtype in enumerate(dtypes)
     )
 
-    def outcome(core):
+    def gather(core):
         out = np.zeros((len(rows), width), np.uint8)
         table = np.array(begins, np.int64)
         try:
-            core.Buffers(buffers).gather_steps(buffer_ids, table, *where, stride, width, out)
+            core.Buffers(buffers).gather_steps(buffer_ids, table, *locations, stride, width, out)
         except IndexError as e:
             return str(e)
         return [bytes(row) for row in out]
 
-    def expected(buffer_id, episode, step):
+    def slice_of(buffer_id, episode, step):
         if 0 <= buffer_id < len(buffers) and 0 <= episode < len(begins) and 0 <= step < 2**32:
             size, begin = len(buffers[buffer_id]), begins[episode]
             offset = begin + step * stride
@@ -262,9 +262,9 @@ def test_steps_are_those_of_plain_slices(arguments):
                 return bytes(buffers[buffer_id][offset : offset + width])
         return None
 
-    slices = [expected(*row) for row in rows]
-    compiled_rows = outcome(compiled)
-    assert outcome(pure) == compiled_rows
+    slices = [slice_of(*row) for row in rows]
+    compiled_rows = gather(compiled)
+    assert gather(pure) == compiled_rows
     if None in slices:
         assert compiled_rows.startswith(f"row {slices.index(None)} ")
     else:
@@ -287,35 +287,35 @@ def test_unpermute_inverts_permute(size, key, positions):
         np.testing.assert_array_equal(core.unpermute(moved, size, key), positions)
 
 
-def test_every_position_comes_out_once():
+def test_permutation_contains_every_position_once():
     for size in [*range(1, 301), 999, 1 << 12, (1 << 12) + 1, 100_003]:
         positions = np.arange(size)
         np.testing.assert_array_equal(np.sort(compiled.permute(positions, size, 3)), positions)
 
 
-@TWINS
+@BOTH_CORES
 def test_permutations_never_change(core):
-    """Somebody who resumes with a later release goes on in the same order."""
+    """A run resumed with a later release keeps its order."""
     assert core.permute(np.arange(6), 6, 1).tolist() == [3, 5, 1, 4, 0, 2]
     assert core.permute(np.arange(6), 1000, 1).tolist() == [441, 0, 604, 956, 1, 930]
-    most = [1634717371748619317, 4407984424941611855, 564639277561029963]
-    assert core.permute(np.arange(3), 2**62, 2**64 - 1).tolist() == most
+    positions = [1634717371748619317, 4407984424941611855, 564639277561029963]
+    assert core.permute(np.arange(3), 2**62, 2**64 - 1).tolist() == positions
     hashes = [15916886550466581944, 6791897765849424158, 2275176451663356942]
     assert core.hash_many(np.array([0, 1, -1]), 1).tolist() == hashes
 
 
-@TWINS
-def test_positions_in_any_memory_layout(core):
-    every = np.arange(1000)
-    for positions in (every[::3], every[::-1], every.copy()[5:900]):
-        expected = core.permute(every, 1000, 7)[positions]
+@BOTH_CORES
+def test_permutation_accepts_any_memory_layout(core):
+    all_positions = np.arange(1000)
+    for positions in (all_positions[::3], all_positions[::-1], all_positions.copy()[5:900]):
+        expected = core.permute(all_positions, 1000, 7)[positions]
         np.testing.assert_array_equal(core.permute(positions, 1000, 7), expected)
-    every.flags.writeable = False
-    core.permute(every, 1000, 7)
-    assert every.tolist() == list(range(1000))
+    all_positions.flags.writeable = False
+    core.permute(all_positions, 1000, 7)
+    assert all_positions.tolist() == list(range(1000))
 
 
-@TWINS
+@BOTH_CORES
 @pytest.mark.parametrize("size", [10, 1000, 2**62])
 def test_permutations_refuse_bad_arguments(core, size):
     positions = np.arange(3)
@@ -324,14 +324,14 @@ def test_permutations_refuse_bad_arguments(core, size):
             with pytest.raises(IndexError, match=f"position {position} "):
                 apply(np.array([0, position, 0]), size, 0)
         assert apply(np.zeros(0, np.int64), size, 0).tolist() == []
-        for wrong in ((0, 0), (-1, 0), (2**62 + 1, 0), (size, -1), (size, 2**64)):
+        for arguments in ((0, 0), (-1, 0), (2**62 + 1, 0), (size, -1), (size, 2**64)):
             with pytest.raises(ValueError, match=r"a permutation must|key must"):
-                apply(positions, *wrong)
+                apply(positions, *arguments)
         with pytest.raises(ValueError, match="one axis"):
             apply(positions[None], size, 0)
-        for wrong in ((positions.astype(float), size), ([1, 2], size), (positions, float(size))):
+        for values in ((positions.astype(float), size), ([1, 2], size), (positions, float(size))):
             with pytest.raises(TypeError):
-                apply(*wrong, 0)
+                apply(*values, 0)
 
 
 # --- Hashes --------------------------------------------------------------------------------------
@@ -356,8 +356,8 @@ def test_each_bit_changes_half_of_a_hash():
         changed = [hot.hash_many(values ^ np.uint64(1 << bit), key) ^ hashes for bit in range(64)]
         changed.append(hot.hash_many(values, other) ^ hashes)
         bits = np.unpackbits(np.array(changed).view(np.uint8), axis=1).reshape(65, 4096, 64)
-        # 5 standard deviations of 2048 coins (pairs may be there twice), for each bit that comes in
-        # and each that goes out.
+        # 5 standard deviations of 2048 coins (pairs may occur twice), for each input bit
+        # and each output bit.
         assert np.abs(bits.mean(axis=1) - 0.5).max() < 5 * 0.5 / 2048**0.5
 
 
@@ -365,7 +365,7 @@ def test_each_bit_changes_half_of_a_hash():
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.lists(int64s, max_size=40))
-def test_samples_are_found_in_their_episodes(lengths, samples):
+def test_locate_returns_episodes_of_samples(lengths, samples):
     owners = np.repeat(np.arange(len(lengths)), lengths)
     ends = np.cumsum(np.array(lengths, np.int64))
     for core in (compiled, pure):
@@ -377,14 +377,14 @@ def test_samples_are_found_in_their_episodes(lengths, samples):
     np.testing.assert_array_equal(compiled.locate(outside, ends), pure.locate(outside, ends))
 
 
-@TWINS
-def test_arguments_of_hashes_and_of_locate(core):
+@BOTH_CORES
+def test_hash_many_and_locate_refuse_wrong_arguments(core):
     integers = np.arange(3)
-    for wrong in (integers.astype(np.int32), [1], integers.astype(">i8")):
+    for array in (integers.astype(np.int32), [1], integers.astype(">i8")):
         for function, arguments in (
-            (core.hash_many, (wrong, 0)),
-            (core.locate, (wrong, integers)),
-            (core.locate, (integers, wrong)),
+            (core.hash_many, (array, 0)),
+            (core.locate, (array, integers)),
+            (core.locate, (integers, array)),
         ):
             with pytest.raises(TypeError, match="not an array of int64"):
                 function(*arguments)
@@ -392,6 +392,6 @@ def test_arguments_of_hashes_and_of_locate(core):
         core.hash_many(integers[None], 0)
     with pytest.raises(ValueError, match="one axis"):
         core.locate(integers[None], integers)
-    for wrong in (-1, 2**64):
-        with pytest.raises(ValueError, match=f"got {wrong}"):
-            core.hash_many(integers, wrong)
+    for key in (-1, 2**64):
+        with pytest.raises(ValueError, match=f"got {key}"):
+            core.hash_many(integers, key)

@@ -14,12 +14,12 @@ from rlds_ecosystem.model.nests import named_leaves
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    made = []
+    tables = []
     for index in range(2):
         episodes = feed_datasets.random_episodes(40, seed=100 * index, longest=20)
         directory = feed_datasets.write(tmp_path_factory.mktemp("data"), episodes)
-        made.append(rlds.feeds.open(directory))
-    return made
+        tables.append(rlds.feeds.open(directory))
+    return tables
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def table(tables):
 
 
 def keys(batch):
-    """The keys of the rows of a batch: no two steps have the same text."""
+    """Returns the texts of a batch, which are unique per step."""
     return batch["observation"]["text"].tolist()
 
 
@@ -50,22 +50,22 @@ def test_orders_of_seeds_and_epochs_differ(table, shuffle):
     assert len(orders) == 16
 
 
-def test_a_length_of_windows_without_its_name_is_asked_for(table):
+def test_windows_require_keyword_of_length(table):
     with pytest.raises(TypeError, match=r"history=5 .* horizon=5 .* segments\(5\)"):
         table.windows(5)
     assert len(table.windows()) == len(table.steps())
 
 
-def test_segments_are_of_few_episodes(table):
+def test_segment_shuffle_mixes_few_episodes(table):
     feed = Feed(table.steps(), 4, shuffle=SegmentShuffle(None, 2), epochs=1)
     episodes = [{key.rpartition(b" of ")[2] for key in keys(batch)} for batch in feed]
-    assert max(map(len, episodes)) <= 4  # Two windows, of two episodes each.
+    assert max(map(len, episodes)) <= 4  # Two windows of two episodes.
     everywhere = Feed(table.steps(), 20, shuffle="global", epochs=1)[0]
     assert len({key.rpartition(b" of ")[2] for key in keys(everywhere)}) > 4
 
 
 @pytest.mark.parametrize("rank", range(2))
-def test_runs_have_the_samples_of_a_rank_and_no_more_than_their_windows(rank):
+def test_runs_cover_samples_of_rank_within_their_windows(rank):
     counts = np.random.default_rng(1).integers(0, 90, 200)
     order = Segmented(counts, seed=1, length=20, window=64, lanes=8)
     positions = np.arange(200 + rank, 400, 2)
@@ -75,40 +75,40 @@ def test_runs_have_the_samples_of_a_rank_and_no_more_than_their_windows(rank):
     assert len(firsts) <= 2 * 8 * 4  # Two windows of the eight segments of each of four lanes.
 
 
-def test_ranks_read_episodes_of_their_own(tmp_path):
-    """All ranks together hardly more than there are, in every epoch."""
+def test_ranks_read_disjoint_episodes(tmp_path):
+    """In every epoch, all ranks together read each episode about once."""
     episodes = [
         {
-            "steps": feed_datasets.steps_of(20, is_final_known=True, terminal=True, seed=number),
+            "steps": feed_datasets.steps_of(20, is_final_known=True, terminal=True, seed=seed),
             **flags,
         }
-        for number, flags in enumerate([{"final_observation_known": True, "index": 0}] * 160)
+        for seed, flags in enumerate([{"final_observation_known": True, "index": 0}] * 160)
     ]
     directory = feed_datasets.write(tmp_path, episodes, max_examples_per_shard=160)
     samples = rlds.feeds.open(directory, fields="observation/packed", cache_bytes=20_000).steps()
-    whole = Feed(samples, 16, epochs=2)
+    unsharded = Feed(samples, 16, epochs=2)
     read = collections.Counter()
     for rank in range(4):
-        again = rlds.feeds.open(directory, fields="observation/packed", cache_bytes=20_000).steps()
-        feed = Feed(again, 16, epochs=2, rank=rank, world=4)
-        cache = again.table.storage.cached_storage.cache
+        local = rlds.feeds.open(directory, fields="observation/packed", cache_bytes=20_000).steps()
+        feed = Feed(local, 16, epochs=2, rank=rank, world=4)
+        cache = local.table.storage.cached_storage.cache
         read_columns = cache.episodes.columns
 
-        def counted(number, *arguments, read_columns=read_columns, **options):
-            read[number] += 1
-            return read_columns(number, *arguments, **options)
+        def count_read(episode, *arguments, read_columns=read_columns, **options):
+            read[episode] += 1
+            return read_columns(episode, *arguments, **options)
 
-        cache.episodes.columns = counted
-        for number, batch in enumerate(feed):
+        cache.episodes.columns = count_read
+        for index, batch in enumerate(feed):
             packed = batch["observation"]["packed"]
-            assert (packed == whole[number]["observation"]["packed"][rank::4]).all()
+            assert (packed == unsharded[index]["observation"]["packed"][rank::4]).all()
     assert len(read) == 160
     assert sum(read.values()) <= 1.1 * 2 * 160
     with pytest.raises(ValueError, match="power of two, got 3"):
         Feed(samples, 16, shuffle=SegmentShuffle(5, 12, lanes=3))
 
 
-def test_resumes_where_it_was(table):
+def test_feed_resumes_after_last_batch(table):
     feed = Feed(table.windows(history=2), 12, seed=3)
     unbroken = [keys(batch) for _, batch in zip(range(30), feed)]
     iterator = iter(feed)
@@ -141,34 +141,34 @@ def test_resumes_where_it_was(table):
         ),
     ],
 )
-def test_a_state_of_another_feed_is_refused(tables, change, match):
+def test_state_of_another_feed_is_refused(tables, change, match):
     state = Feed(tables[0].steps(), 8).state_dict(5)
     with pytest.raises(ValueError, match=match):
         change(*tables).start_of(state)
 
 
-def test_mixtures_have_exact_parts(tables):
-    parts = [table.select(["observation", "reward"]).steps() for table in tables]
-    mixture = Mixture(parts, [3, 1])
+def test_mixtures_keep_exact_shares(tables):
+    both = [table.select(["observation", "reward"]).steps() for table in tables]
+    mixture = Mixture(both, [3, 1])
     feed = Feed(mixture, 64, seed=2)
     seen = collections.Counter(key for batch in feed.block(0, 1024) for key in keys(batch))
-    ours = set(keys(parts[0].batch(np.arange(len(parts[0])))))
-    drawn = sum(count for key, count in seen.items() if key in ours)
+    keys_of_first = set(keys(both[0].batch(np.arange(len(both[0])))))
+    drawn = sum(count for key, count in seen.items() if key in keys_of_first)
     assert drawn == 3 * 65536 // 4
-    # No sample comes again before all the others of its dataset have come.
+    # No sample repeats before all samples of its dataset were drawn.
     beginning = [key for batch in feed.block(0, 10) for key in keys(batch)]
-    for part in parts:
-        own = keys(part.batch(np.arange(len(part))))
+    for dataset in both:
+        own = keys(dataset.batch(np.arange(len(dataset))))
         assert max(seen[key] for key in own) - min(seen[key] for key in own) <= 1
         drawn = [key for key in beginning if key in own][: len(own)]
         assert len(set(drawn)) == len(drawn)
-    assert mixture.epochs(65536) == pytest.approx([49152 / len(parts[0]), 16384 / len(parts[1])])
+    assert mixture.epochs(65536) == pytest.approx([49152 / len(both[0]), 16384 / len(both[1])])
     state = feed.state_dict(17)
     assert keys(next(feed.iterate(state))) == keys(feed[17])
     with pytest.raises(TypeError, match="field 'reward': dataset 1 has nothing, but dataset 0 has"):
-        Mixture([parts[0], tables[1].select(["observation"]).steps()])
+        Mixture([both[0], tables[1].select(["observation"]).steps()])
     with pytest.raises(ValueError, match="less than one sample"):
-        Mixture(parts, [1, 1e-7])
+        Mixture(both, [1, 1e-7])
 
 
 def augment(batch, rng):
@@ -179,7 +179,7 @@ def augment(batch, rng):
 
 
 @pytest.mark.parametrize("remainder", ["carry", "short"])
-def test_transforms_are_the_same_whoever_asks(table, remainder):
+def test_transforms_do_not_depend_on_ranks_or_batch_size(table, remainder):
     samples = table.filter_episodes(range(5)).steps()
     options = {"seed": 4, "epochs": 3, "remainder": remainder, "transform": augment}
     feed = Feed(samples, 12, **options)
@@ -190,14 +190,14 @@ def test_transforms_are_the_same_whoever_asks(table, remainder):
             dealt = Feed(samples, 12, rank=rank, world=3, **options)[index]["x"]
             size = len(dealt)
             np.testing.assert_array_equal(dealt, np.resize(batch["x"], (size * 3, 21))[rank::3])
-    if remainder == "carry":  # Nor does it matter how large the batches are.
-        other = np.concatenate([batch["x"] for batch in Feed(samples, 7, **options)])
-        np.testing.assert_array_equal(other, np.concatenate([batch["x"] for batch in batches]))
+    if remainder == "carry":  # The batch size does not matter, either.
+        small = np.concatenate([batch["x"] for batch in Feed(samples, 7, **options)])
+        np.testing.assert_array_equal(small, np.concatenate([batch["x"] for batch in batches]))
     drawn = np.concatenate([batch["x"][:, 3:6] for batch in batches])
-    assert len(np.unique(drawn)) == drawn.size  # Other ones in each row, also in each epoch.
+    assert len(np.unique(drawn)) == drawn.size  # Different in each row and epoch.
 
 
-def test_random_numbers_of_rows_are_of_their_distributions():
+def test_random_numbers_of_rows_follow_their_distributions():
     rng = RowRandom(np.arange(50), 3)
     normal = rng.normal(2, [1, 3], (50, 2000, 2))
     assert abs(normal.mean() - 2) < 0.02
@@ -212,7 +212,7 @@ def test_random_numbers_of_rows_are_of_their_distributions():
 
 
 @pytest.mark.slow
-def test_batches_do_not_share_memory_that_is_used_again(table):
+def test_batches_do_not_share_reused_memory(table):
     feed = Feed(table.steps(), 8, seed=9)
     kept = [batch for _, batch in zip(range(60), feed)]
     for index, batch in enumerate(kept):
@@ -221,7 +221,7 @@ def test_batches_do_not_share_memory_that_is_used_again(table):
         assert batch["action"].flags.writeable
 
 
-def test_too_short_episodes_are_said(table):
+def test_explanation_counts_too_short_episodes(table):
     samples = table.segments(15)
     short = int((table.outlines.num_steps < 15).sum())
     assert f"{short} of 40 episodes are too short" in Feed(samples, 2).explain()
@@ -231,7 +231,7 @@ def test_too_short_episodes_are_said(table):
         samples.batch([len(samples)])
 
 
-def test_explains_what_a_batch_costs(table, tmp_path):
+def test_explanation_lists_costs_of_a_batch(table, tmp_path):
     text = Feed(table.steps(), 8).explain()
     assert "observation/state: 8 bytes a step, copied" in text
     assert "whole episodes are read for button, observation/packed" in text
@@ -248,11 +248,11 @@ def test_explains_what_a_batch_costs(table, tmp_path):
     assert "cheaper: rlds.feeds.materialise" in text
 
 
-def test_says_what_to_do_to_those_who_begin(table):
-    for wrong in (table, "data", None):
-        for make in (lambda given: Feed(given, 8), lambda given: Mixture([given])):
+def test_typical_errors_of_beginners_name_the_remedy(table):
+    for samples in (table, "data", None):
+        for make in (lambda data: Feed(data, 8), lambda data: Mixture([data])):
             with pytest.raises(TypeError, match=r"expected samples: call \.transitions\(\)"):
-                make(wrong)
+                make(samples)
     with pytest.raises(TypeError, match="the transform returned None"):
         Feed(table.steps(), 8, transform=lambda batch: None)[0]
     for options, message in (({"rank": 1}, "got 1; world=1"), ({"world": 3}, "of world=3")):
@@ -260,7 +260,7 @@ def test_says_what_to_do_to_those_who_begin(table):
             Feed(table.steps(), 8, **options)
 
 
-def test_a_sample_by_its_number(table):
+def test_samples_are_indexable(table):
     samples = table.windows(history=2, only_real=True)
     batch = samples.batch([7])
     assert_equal({"x": samples[7]}, {"x": {name: _first(leaf) for name, leaf in batch.items()}})
@@ -277,7 +277,7 @@ def _first(leaf):
     )
 
 
-def test_statistics_are_those_of_the_chosen_episodes(table):
+def test_statistics_cover_chosen_episodes(table):
     chosen = table.filter_episodes(range(5))
     statistics = chosen.compute_statistics()
     assert set(statistics) == {"action", "observation/exact", "observation/packed"} | {
@@ -292,19 +292,19 @@ def test_statistics_are_those_of_the_chosen_episodes(table):
     assert int(only["reward"].count) == chosen.num_steps
 
 
-def test_a_state_fits_machines_with_less_memory_and_other_ranks(table, monkeypatch):
+def test_state_fits_machines_with_less_memory_and_other_ranks(table, monkeypatch):
     samples = table.select("action").steps()
     feed = Feed(samples, 8)
     assert "too much" not in feed.explain()
     monkeypatch.setattr("rlds.feeds.planning._measure_memory", lambda: 1000)
-    for others in ({}, {"rank": 1, "world": 2}):
+    for options in ({}, {"rank": 1, "world": 2}):
         with pytest.warns(UserWarning, match="shuffle='segments' reads from the disk in order"):
-            other = Feed(samples, 8, **others)
+            other = Feed(samples, 8, **options)
         assert other.start_of(feed.state_dict(3)) == 3
         assert "do not fit into it: shuffle='segments'" in other.explain()
 
 
-def test_what_is_asked_for_in_another_way_says_how(table):
+def test_errors_of_wrong_access_name_the_right_call(table):
     samples = table.steps()
     feed = Feed(samples, 8)
     for call, message in (

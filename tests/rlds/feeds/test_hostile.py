@@ -30,7 +30,7 @@ def tensor(dtype, *shape, encoding="none"):
 
 
 def write(directory, fields, episodes, **options):
-    """Writes a dataset with some fields in its steps; a file for each episode."""
+    """Writes a dataset with `fields` in its steps and one file per episode."""
     features = Features(features={"steps": Dataset(feature=Features(features=fields))})
     options = {"max_examples_per_shard": 1, **options}
     with tfds_files.append_to(directory, features, "it", **options) as writer:
@@ -39,11 +39,11 @@ def write(directory, fields, episodes, **options):
     return Path(directory)
 
 
-def column(values):
-    """A column of any values."""
-    made = np.empty(len(values), object)
-    made[:] = values
-    return made
+def object_array(values):
+    """Returns an object array of any values."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 def assert_equal(one, other):
@@ -82,7 +82,7 @@ def overwrite(file):
         out.write(bytes(os.path.getsize(file)))
 
 
-def overwrite_and_keep_the_times(file):
+def overwrite_and_keep_times(file):
     stat = os.stat(file)
     overwrite(file)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
@@ -93,37 +93,37 @@ def extend(file):
         out.write(b"more")
 
 
-CHANGES = [truncate, overwrite, overwrite_and_keep_the_times, extend]
+CHANGES = [truncate, overwrite, overwrite_and_keep_times, extend]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
-def test_files_that_are_changed_in_place_are_not_read_any_more(directory, feed, change):
+def test_files_changed_in_place_raise_errors(directory, feed, change):
     assert feed[3]
     change(directory / SHARD)
     with pytest.raises(SourceChangedError, match=rf"{SHARD}: it was changed while it was open"):
-        for _ in range(1000):  # On a slow disk, it does not look each time.
+        for _ in range(1000):  # On a slow disk, not each read checks the file.
             feed[3]
             time.sleep(0.01)
     with pytest.raises(SourceChangedError, match=SHARD):
         [feed.samples.table.read(episode) for episode in range(12)]
-    if change is not truncate:  # Otherwise it is damaged, which the next test but one shows.
+    if change is not truncate:  # Only a truncated file always fails to open.
         return
     with pytest.raises(SourceError, match=rf"{SHARD}: .*byte 0"):
         rlds.feeds.open(directory)
 
 
-def test_the_content_of_a_file_counts_and_not_its_permissions_or_links(directory, feed, tmp_path):
+def test_changes_of_permissions_or_links_are_no_errors(directory, feed, tmp_path):
     expected = feed[3]
     os.link(directory / SHARD, tmp_path / "link")
     (directory / SHARD).chmod(0o600)
     assert_equal(feed[3], expected)
-    overwrite_and_keep_the_times(tmp_path / "link")
+    overwrite_and_keep_times(tmp_path / "link")
     with pytest.raises(SourceChangedError, match=f"{SHARD}: .* overwritten"):
         feed[3]
 
 
-CUT_WHILE_IT_IS_READ = """
+CUT_SCRIPT = """
 import faulthandler
 import os
 import sys
@@ -143,7 +143,7 @@ for field in ("numbers", "text"):
         rows.take(field)
     except SourceError as error:
         print(error)
-    os.rename(file, file + "_")  # What is mapped is still the one that was cut.
+    os.rename(file, file + "_")  # The mapped file is still the cut one.
     open(file, "wb").write(content)
     try:
         rows.take(field)
@@ -151,7 +151,7 @@ for field in ("numbers", "text"):
         print(error)
     os.remove(file + "_")
     table = rlds.feeds.open(sys.argv[1])
-os.kill(os.getpid(), 7)  # Such signals of others end the process as ever.
+os.kill(os.getpid(), 7)  # Such a signal from outside still ends the process.
 """
 
 
@@ -159,31 +159,31 @@ os.kill(os.getpid(), 7)  # Such signals of others end the process as ever.
 @pytest.mark.skipif(
     feed_datasets.hot.IMPLEMENTATION == "python", reason="Python cannot catch the signal"
 )
-def test_a_file_that_is_cut_while_it_is_read_does_not_end_the_process(tmp_path):
+def test_file_cut_during_read_does_not_end_the_process(tmp_path):
     fields = {"numbers": tensor("f4", 30), "text": tensor(object), "is_last": tensor(bool)}
     values = np.zeros((600, 30), "f4")
-    steps = {"numbers": values, "text": column([b"x"] * 600), "is_last": values[:, 0] > 0}
+    steps = {"numbers": values, "text": object_array([b"x"] * 600), "is_last": values[:, 0] > 0}
     write(tmp_path, fields, [steps, steps])
-    done = subprocess.run(
-        [sys.executable, "-u", "-c", CUT_WHILE_IT_IS_READ, str(tmp_path)],
+    run = subprocess.run(
+        [sys.executable, "-u", "-c", CUT_SCRIPT, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=100,
     )
     changed, cut = "it was changed while it was open: cut", "cannot be read: the file was cut"
-    lines = done.stdout.splitlines()
+    lines = run.stdout.splitlines()
     assert all(changed in line for line in lines[::2])
     assert all(cut in line and "00001" in line for line in lines[1::2])
     assert len(lines) == 4
-    assert done.returncode == -signal.SIGBUS
-    assert "Fatal Python error: Bus error" in done.stderr
+    assert run.returncode == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in run.stderr
 
 
-def test_files_that_are_replaced_or_deleted_stay_open(directory, feed, tmp_path):
+def test_replaced_or_deleted_files_stay_open(directory, feed, tmp_path):
     expected = list(feed)
     pickled = pickle.dumps(feed)
-    others = feed_datasets.random_episodes(12, seed=4, longest=9)
-    other = Path(feed_datasets.write(tmp_path / "other", others))
+    other_episodes = feed_datasets.random_episodes(12, seed=4, longest=9)
+    other = Path(feed_datasets.write(tmp_path / "other", other_episodes))
     for file in other.glob("random*"):
         os.replace(file, directory / file.name)
     for index, batch in enumerate(expected):
@@ -199,14 +199,14 @@ def test_files_that_are_replaced_or_deleted_stay_open(directory, feed, tmp_path)
         pickle.loads(pickled)
 
 
-def test_files_that_are_read_by_episodes_are_not_taken_for_others(tmp_path, episodes):
-    """Of which less is known: they are opened for every episode."""
+def test_replaced_files_read_by_episode_raise_errors(tmp_path, episodes):
+    """These files are opened again for each episode."""
     directory = feed_datasets.write(tmp_path / "data", episodes, file_format="array_record")
     table = rlds.feeds.open(directory)
     pickled = pickle.dumps(table)
     copy = pickle.loads(pickled)
-    others = feed_datasets.random_episodes(12, seed=4, longest=9)
-    other = Path(feed_datasets.write(tmp_path / "other", others, file_format="array_record"))
+    new_episodes = feed_datasets.random_episodes(12, seed=4, longest=9)
+    other = Path(feed_datasets.write(tmp_path / "other", new_episodes, file_format="array_record"))
     for file in other.glob("random*"):
         shutil.copy(file, Path(directory, file.name))
     indices = np.arange(table.num_steps)
@@ -216,8 +216,8 @@ def test_files_that_are_read_by_episodes_are_not_taken_for_others(tmp_path, epis
         pickle.loads(pickled)
 
 
-def test_a_dataset_may_have_more_files_than_a_process_may_open(tmp_path, monkeypatch):
-    """Thousands of shards are usual, and 1024 open files."""
+def test_dataset_may_have_more_files_than_a_process_may_open(tmp_path, monkeypatch):
+    """Datasets have thousands of shards; the usual limit is 1024 open files."""
     resource = pytest.importorskip("resource")
     descriptors = Path("/proc/self/fd")
     if not descriptors.exists():
@@ -233,7 +233,7 @@ def test_a_dataset_may_have_more_files_than_a_process_may_open(tmp_path, monkeyp
         assert len(list(descriptors.iterdir())) <= before + 1
         indices = np.arange(table.num_steps)
         for _ in range(2):
-            actions = table.steps().batch(indices)["action"]  # And text, which maps nothing.
+            actions = table.steps().batch(indices)["action"]  # Also reads text, which maps nothing.
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     np.testing.assert_array_equal(
@@ -251,40 +251,40 @@ def test_a_dataset_may_have_more_files_than_a_process_may_open(tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_an_index_of_other_data_is_not_used(directory, feed, tmp_path):
+def test_index_of_other_data_is_not_used(directory, feed, tmp_path):
     expected = feed[0]
-    others = feed_datasets.random_episodes(12, seed=4, longest=9)
-    other = Path(feed_datasets.write(tmp_path / "other", others))
+    other_episodes = feed_datasets.random_episodes(12, seed=4, longest=9)
+    other = Path(feed_datasets.write(tmp_path / "other", other_episodes))
     rlds.feeds.open(other)
     for index in (other / ".feeds").iterdir():
-        mine = directory / ".feeds" / index.name
-        content = mine.read_bytes()
-        for wrong in (index.read_bytes(), content[:-1], content[:50], b"", content[::-1]):
-            mine.write_bytes(wrong)
-            again = Feed(rlds.feeds.open(directory).steps(), 8, seed=1, epochs=2)
-            assert_equal(again[0], expected)
-            assert mine.read_bytes() == content
-            assert again.start_of(feed.state_dict(1)) == 1
+        own_index = directory / ".feeds" / index.name
+        content = own_index.read_bytes()
+        for damaged in (index.read_bytes(), content[:-1], content[:50], b"", content[::-1]):
+            own_index.write_bytes(damaged)
+            reopened = Feed(rlds.feeds.open(directory).steps(), 8, seed=1, epochs=2)
+            assert_equal(reopened[0], expected)
+            assert own_index.read_bytes() == content
+            assert reopened.start_of(feed.state_dict(1)) == 1
 
 
-# Shards that differ from the others.
+# Shards with different fields.
 
 FIELDS = {"action": tensor("f4", 2), "is_last": tensor(bool), "x": tensor("f4", 3)}
 
 
-def steps_of(length, **others):
+def steps_of(length, **replaced):
     rng = np.random.default_rng(length)
     return {
         "action": rng.normal(size=(length, 2)).astype("f4"),
         "is_last": np.arange(length) == length - 1,
         "x": rng.normal(size=(length, 3)).astype("f4"),
-        **others,
+        **replaced,
     }
 
 
 OTHER_SHARDS = {
     "missing": ({}, {}),
-    "text": ({"x": tensor(object)}, {"x": column([b"a", b"b", b"c", b"d"])}),
+    "text": ({"x": tensor(object)}, {"x": object_array([b"a", b"b", b"c", b"d"])}),
     "larger": ({"x": tensor("f4", 4)}, {"x": np.zeros((4, 4), "f4")}),
     "one_byte_more": ({"x": tensor("i8")}, {"x": np.zeros(4, int)}),
 }
@@ -293,13 +293,13 @@ OTHER_SHARDS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
 @pytest.mark.parametrize("kind", OTHER_SHARDS)
-def test_a_shard_with_other_fields_is_an_error_where_it_is_read(tmp_path, kind, file_format):
+def test_shard_with_other_fields_raises_an_error_when_it_is_read(tmp_path, kind, file_format):
     fields, values = OTHER_SHARDS[kind]
     episodes = [steps_of(3), steps_of(4), steps_of(5)]
     directory = write(tmp_path / "data", FIELDS, episodes, file_format=file_format)
-    others = {name: FIELDS[name] for name in ("action", "is_last")} | fields
-    steps = {name: (steps_of(4) | values)[name] for name in others}
-    other = write(tmp_path / "other", others, [steps] * 3, file_format=file_format)
+    other_fields = {name: FIELDS[name] for name in ("action", "is_last")} | fields
+    steps = {name: (steps_of(4) | values)[name] for name in other_fields}
+    other = write(tmp_path / "other", other_fields, [steps] * 3, file_format=file_format)
     shard = f"it-train.{file_format}-00001"
     shutil.copy(other / shard, directory / shard)
     where = rf"{shard}.*(field 'x'|steps/x): "
@@ -313,13 +313,13 @@ def test_a_shard_with_other_fields_is_an_error_where_it_is_read(tmp_path, kind, 
             samples.batch([0, index])
     with pytest.raises(SourceError, match=where):
         table.read(1, fields=["x"])
-    if file_format == "tfrecord":  # Others are read with all fields that were wanted before.
+    if file_format == "tfrecord":  # Other formats still read all earlier fields.
         assert_equal(table.read(1, fields=["action"]), {"action": steps["action"]})
     with pytest.raises(SourceError, match=where):
         list(Feed(samples, 4, epochs=1))
 
 
-def test_checksums_of_records_are_compared_if_you_ask_for_it(tmp_path):
+def test_checksums_of_records_are_verified_on_request(tmp_path):
     directory = write(tmp_path, FIELDS, [steps_of(3), steps_of(4)])
     rlds.feeds.open(directory)
     shard = directory / "it-train.tfrecord-00001"
@@ -339,12 +339,12 @@ def test_checksums_of_records_are_compared_if_you_ask_for_it(tmp_path):
 # Values.
 
 
-def test_a_damaged_image_is_named(tmp_path):
+def test_error_names_damaged_image(tmp_path):
     fields = {"image": Image(shape=(2, 3, 3), dtype=np.dtype(np.uint8)), "is_last": tensor(bool)}
     good = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
     bad = encode_png(good)[:-30]
     for file_format in ("tfrecord", "array_record"):
-        images = [column([encode_png(good)] * length) for length in (3, 4)]
+        images = [object_array([encode_png(good)] * length) for length in (3, 4)]
         images[1][2] = bad
         episodes = [{"image": i, "is_last": np.arange(len(i)) == len(i) - 1} for i in images]
         directory = write(tmp_path / file_format, fields, episodes, file_format=file_format)
@@ -367,7 +367,7 @@ def test_a_damaged_image_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-def test_values_of_all_kinds_come_as_they_are(tmp_path, file_format):
+def test_values_of_all_kinds_are_unchanged(tmp_path, file_format):
     fields = {
         "action": tensor("f4", 2),
         "été/名": tensor("f4"),
@@ -384,15 +384,15 @@ def test_values_of_all_kinds_come_as_they_are(tmp_path, file_format):
     for length in (4, 0, 1, 2):
         rng = np.random.default_rng(length)
         sizes = [1 + (i + length) % 3 for i in range(length)] if length > 2 else [2] * length
-        points = column([rng.normal(size=(size, 2)).astype("f4") for size in sizes])
+        points = object_array([rng.normal(size=(size, 2)).astype("f4") for size in sizes])
         image = [rng.integers(0, 255, (size, 2, 3), np.uint8) for size in sizes]
         episodes.append(
             {
                 "action": np.resize(nan, (length, 2)),
-                "image": column(image),
+                "image": object_array(image),
                 "nothing": np.zeros((length, 0), "f4"),
                 "points": points,
-                "text": column([b"", b"\xff\0", "ü".encode(), b"x" * 300][:length]),
+                "text": object_array([b"", b"\xff\0", "ü".encode(), b"x" * 300][:length]),
                 "is_terminal": np.arange(length) == length - 1,
                 "observation": {"points": points},
                 "été": {"名": np.resize(nan, length)},
@@ -403,9 +403,9 @@ def test_values_of_all_kinds_come_as_they_are(tmp_path, file_format):
     leaves = [dict(named_leaves(episode)) for episode in episodes]
     rows = [(e, t) for e, episode in enumerate(leaves) for t in range(len(episode["action"]))]
 
-    def check(batch, numbers):
+    def check(batch, indices):
         for path, values in named_leaves(batch):
-            expected = [leaves[e][path][t] for e, t in (rows[n] for n in numbers)]
+            expected = [leaves[e][path][t] for e, t in (rows[index] for index in indices)]
             if path == "text":
                 assert values.tolist() == expected
                 continue
@@ -414,15 +414,15 @@ def test_values_of_all_kinds_come_as_they_are(tmp_path, file_format):
                 assert values.shape == expected.shape, path
                 assert values.tobytes() == expected.tobytes(), path
             else:
-                assert values.shape == (len(numbers),)
-                for value, one in zip(values, expected):
-                    np.testing.assert_array_equal(value, one)
+                assert values.shape == (len(indices),)
+                for value, expected_value in zip(values, expected):
+                    np.testing.assert_array_equal(value, expected_value)
 
     samples = table.steps()
-    for numbers in (np.arange(7), [6, 5], [0], [4, 0, 4]):
-        check(samples.batch(numbers), numbers)
+    for indices in (np.arange(7), [6, 5], [0], [4, 0, 4]):
+        check(samples.batch(indices), indices)
     batch = Feed(Mixture([samples, samples]), 8, shuffle=None)[0]
-    for _, values in named_leaves(batch):  # They may be changed.
+    for _, values in named_leaves(batch):  # Batches may be changed.
         for value in values if values.dtype == object else [values]:
             if isinstance(value, np.ndarray):
                 value.fill(1)
@@ -439,39 +439,39 @@ def test_values_of_all_kinds_come_as_they_are(tmp_path, file_format):
 # Arguments.
 
 
-def test_wrong_numbers_of_batches_and_samples_are_refused(feed):
+def test_wrong_indices_of_batches_and_samples_are_refused(feed):
     samples, table = feed.samples, feed.samples.table
     endless = Feed(samples, 8)
     for index in (-1, 2**61, np.int64(2**61)):
         with pytest.raises(IndexError, match=f"no batch {index}: indices begin at 0"):
             endless[index]
-    for wrong in (-1, len(feed), 10**30):
-        with pytest.raises(IndexError, match=f"no batch {wrong}: there are 14"):
-            feed.block(wrong, 1)
-    for wrong in ([0.5], [True, False], ["a"], np.array([None])):
+    for index in (-1, len(feed), 10**30):
+        with pytest.raises(IndexError, match=f"no batch {index}: there are 14"):
+            feed.block(index, 1)
+    for indices in ([0.5], [True, False], ["a"], np.array([None])):
         with pytest.raises(TypeError, match="expected integers"):
-            samples.batch(wrong)
+            samples.batch(indices)
     for damage in ({"batch": -1}, {"batch": 1.5}, {"batch": None}, {"batch_size": 0}):
         with pytest.raises(ValueError, match="the state is damaged: batch"):
             feed.start_of({**feed.state_dict(3), **damage})
     positive = samples.filter(lambda batch: batch["reward"] > 0)
-    for some in (samples, positive, positive.with_goals(seed=1)):
-        for wrong in (-1, len(some), 2**62):
+    for subset in (samples, positive, positive.with_goals(seed=1)):
+        for index in (-1, len(subset), 2**62):
             with pytest.raises(IndexError, match="not all of the samples"):
-                some.batch(np.array([0, wrong]))
-    none = samples.filter(lambda batch: batch["reward"] > 1000)
-    assert len(none) == len(none.batch([])["action"]) == 0
+                subset.batch(np.array([0, index]))
+    empty = samples.filter(lambda batch: batch["reward"] > 1000)
+    assert len(empty) == len(empty.batch([])["action"]) == 0
     with pytest.raises(ValueError, match="there are no samples"):
-        Feed(none, 8)
+        Feed(empty, 8)
     with pytest.raises(IndexError, match="no episode 12: there are 12"):
         table.read(12)
     assert len(table.read(0, 7, 100)["action"]) == 2
-    same = Feed(samples, np.int32(8), seed=np.uint8(1), epochs=np.int64(2), world=np.int8(1))
-    assert json.loads(json.dumps(same.iterate(np.int64(3)).state_dict())) == feed.state_dict(3)
+    copy = Feed(samples, np.int32(8), seed=np.uint8(1), epochs=np.int64(2), world=np.int8(1))
+    assert json.loads(json.dumps(copy.iterate(np.int64(3)).state_dict())) == feed.state_dict(3)
 
 
 @pytest.mark.parametrize("encoding", ["none", "zlib"])
-def test_ends_of_episodes_are_known_however_flags_are_stored(tmp_path, encoding):
+def test_ends_of_episodes_do_not_depend_on_encoding_of_flags(tmp_path, encoding):
     flag = tensor(bool, encoding=encoding)
     steps = Features(features={"action": tensor("f4"), "is_terminal": flag})
     features = Features(features={"steps": Dataset(feature=steps), "final_observation_known": flag})
@@ -486,27 +486,25 @@ def test_ends_of_episodes_are_known_however_flags_are_stored(tmp_path, encoding)
     assert bool(table.storage.why_cached) == (encoding == "zlib")
 
 
-# What is read.
+# Amount of reads.
 
 
-def test_a_part_of_a_split_is_read_and_nothing_before_it(tmp_path, episodes, monkeypatch):
+def test_slice_of_a_split_reads_only_its_episodes(tmp_path, episodes, monkeypatch):
     directory = feed_datasets.write(tmp_path, episodes, file_format="array_record")
-    read, example = [], tfds_files.Split.example
+    read_indices, example = [], tfds_files.Split.example
     monkeypatch.setattr(
         tfds_files.Split,
         "example",
-        lambda split, index, *fields: read.append(index) or example(split, index, *fields),
+        lambda split, index, *fields: read_indices.append(index) or example(split, index, *fields),
     )
     table = rlds.feeds.open(directory, "train[8:10]")
-    assert read == [8, 9]
-    whole = table.read(1)["action"]
-    np.testing.assert_array_equal(whole, episodes[9]["steps"]["action"])
+    assert read_indices == [8, 9]
+    actions = table.read(1)["action"]
+    np.testing.assert_array_equal(actions, episodes[9]["steps"]["action"])
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-def test_metadata_that_a_filter_asks_for_is_that_of_the_episodes(
-    tmp_path, monkeypatch, file_format
-):
+def test_filters_read_metadata_of_episodes(tmp_path, monkeypatch, file_format):
     plain = {
         "success": tensor(bool),
         "score": tensor("f4"),
@@ -514,13 +512,13 @@ def test_metadata_that_a_filter_asks_for_is_that_of_the_episodes(
         "task": tensor(object),
         "exact": tensor("f8", encoding="bytes"),
     }
-    others = {
-        "seed": tensor("i8"),  # Of one byte in some episodes, and of more in others.
+    complex = {
+        "seed": tensor("i8"),  # The number of bytes varies.
         "packed": tensor("i8", 3, encoding="zlib"),
         "scene": Features(features={"light": tensor("f4")}),
     }
     steps = Dataset(feature=Features(features=FIELDS))
-    features = Features(features={"steps": steps, **plain, **others})
+    features = Features(features={"steps": steps, **plain, **complex})
     options = {"max_examples_per_shard": 3, "file_format": file_format}
     with tfds_files.append_to(tmp_path, features, "it", **options) as writer:
         for row in range(8):
@@ -538,64 +536,62 @@ def test_metadata_that_a_filter_asks_for_is_that_of_the_episodes(
                 }
             )
     table = rlds.feeds.open(tmp_path, "train[1:]")
-    read, example = [], tfds_files.Split.example
+    read_indices, example = [], tfds_files.Split.example
     monkeypatch.setattr(
         tfds_files.Split,
         "example",
-        lambda split, index, *fields: read.append(index) or example(split, index, *fields),
+        lambda split, index, *fields: read_indices.append(index) or example(split, index, *fields),
     )
 
-    def of(episode, names):
+    def metadata_of(episode, names):
         return {name: episode.metadata[name] for name in names}
 
-    for names in ([*plain], [*plain, *others]):
+    for names in ([*plain], [*plain, *complex]):
         actual = []
         kept = table.filter_episodes(
             lambda e, names=names, actual=actual: (
-                actual.append(of(e, names)) or e.metadata["success"]
+                actual.append(metadata_of(e, names)) or e.metadata["success"]
             )
         )
         if names == [*plain]:
-            assert (read == []) == (file_format == "tfrecord")
-        expected = [of(episode, names) for episode in table.episodes]
+            assert (read_indices == []) == (file_format == "tfrecord")
+        expected = [metadata_of(episode, names) for episode in table.episodes]
         assert (kept.num_episodes, len(actual), len(expected)) == (3, 7, 7)
         for one, other in zip(actual, expected):
             assert_equal(one, other)
             assert [type(one[name]) for name in names] == [type(other[name]) for name in names]
     seen = []
     kept.filter_episodes(lambda e: seen.append((len(e), e["action"].shape, {*e.metadata})))
-    names = {*plain, *others}
+    names = {*plain, *complex}
     assert seen == [(2, (2, 2), names), (1, (1, 2), names), (0, (0, 2), names)]
     for get in (lambda e: e.metadata["nothing"], lambda e: e["nothing"]):
         with pytest.raises(KeyError, match="nothing"):
             table.filter_episodes(get)
 
 
-def test_a_batch_reads_an_episode_once_whatever_fits_into_the_cache(
-    tmp_path, episodes, monkeypatch
-):
-    several = {
+def test_batch_reads_each_episode_once_even_without_cache(tmp_path, episodes, monkeypatch):
+    observation = {
         "exact": tensor("f8", 3, encoding="zlib"),
         "packed": tensor("i8", 2, encoding="zlib"),
     }
-    fields = {"observation": Features(features=several), "is_terminal": tensor(bool)}
+    fields = {"observation": Features(features=observation), "is_terminal": tensor(bool)}
     kept = [
         {
-            "observation": {name: e["steps"]["observation"][name] for name in several},
+            "observation": {name: e["steps"]["observation"][name] for name in observation},
             "is_terminal": e["steps"]["is_terminal"],
         }
         for e in episodes
     ]
     table = rlds.feeds.open(write(tmp_path, fields, kept), cache_bytes=0)
-    read, columns = [], table.episodes.columns
+    calls, columns = [], table.episodes.columns
     monkeypatch.setattr(
         table.episodes,
         "columns",
-        lambda index, *fields, **options: read.append(index) or columns(index, *fields, **options),
+        lambda index, *fields, **options: calls.append(index) or columns(index, *fields, **options),
     )
     for samples in (table.steps(), table.transitions()):
         indices = np.arange(len(samples))[::-1]
         batch = samples.batch(indices)
-        assert sorted(read) == np.unique(samples.locate(indices)[0]).tolist()
+        assert sorted(calls) == np.unique(samples.locate(indices)[0]).tolist()
         assert len(batch["observation"]["exact"]) == len(samples)
-        read.clear()
+        calls.clear()

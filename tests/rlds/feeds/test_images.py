@@ -28,97 +28,97 @@ needs_simplejpeg = pytest.mark.skipif("simplejpeg" not in INSTALLED, reason="nee
 
 
 @pytest.fixture(autouse=True)
-def _libraries_are_chosen_anew():
-    choose_anew()
+def _fresh_choice_of_libraries():
+    forget_choice()
     yield
-    choose_anew()
+    forget_choice()
 
 
 @pytest.fixture(params=INSTALLED)
 def library(request, monkeypatch):
-    """The best library that is installed."""
+    """A library, with all better ones hidden."""
     for name in INSTALLED[: INSTALLED.index(request.param)]:
         monkeypatch.setitem(sys.modules, MODULES[name], None)
     return request.param
 
 
-def choose_anew():
+def forget_choice():
     for kind in (*images._KINDS[""], images._TF_JPEG):
         vars(kind).pop("decode", None)
 
 
-def picture(channels=3, size=(37, 29), seed=0):
+def paint(channels=3, size=(37, 29), seed=0):
     noise = np.random.default_rng(seed).integers(0, 60, (*size, channels))
     ramp = np.add.outer(np.arange(size[0]) * 3, np.arange(size[1]) * 2)[..., np.newaxis]
     return ((ramp + noise) % 256).astype(np.uint8)
 
 
-def saved(image, kind="JPEG", mode=None, **options):
+def encode(image, kind="JPEG", mode=None, **options):
     file = io.BytesIO()
-    picture = image if isinstance(image, Pillow.Image) else Pillow.fromarray(image.squeeze())
-    (picture.convert(mode) if mode else picture).save(file, kind, **options)
+    pillow_image = image if isinstance(image, Pillow.Image) else Pillow.fromarray(image.squeeze())
+    (pillow_image.convert(mode) if mode else pillow_image).save(file, kind, **options)
     return file.getvalue()
 
 
 def jpeg_files():
-    turned = Pillow.Exif()
-    turned[0x0112] = 6
+    exif = Pillow.Exif()
+    exif[0x0112] = 6
     for size in ((1, 1), (2, 3), (8, 8), (17, 33), (37, 29)):
         for subsampling in ("4:4:4", "4:2:2", "4:2:0"):
-            yield saved(picture(size=size), subsampling=subsampling, quality=95)
-            yield saved(picture(size=size), subsampling=subsampling, quality=20, progressive=True)
-    yield saved(picture(), restart_marker_blocks=2)
-    yield saved(picture(), keep_rgb=True)
-    yield saved(picture(), exif=turned, comment="a longer segment" * 1000)
-    yield saved(picture(1))
-    yield saved(picture(1), progressive=True)
+            yield encode(paint(size=size), subsampling=subsampling, quality=95)
+            yield encode(paint(size=size), subsampling=subsampling, quality=20, progressive=True)
+    yield encode(paint(), restart_marker_blocks=2)
+    yield encode(paint(), keep_rgb=True)
+    yield encode(paint(), exif=exif, comment="a longer segment" * 1000)
+    yield encode(paint(1))
+    yield encode(paint(1), progressive=True)
 
 
 def png_files():
-    turned = Pillow.Exif()
-    turned[0x0112] = 6
+    exif = Pillow.Exif()
+    exif[0x0112] = 6
     for size in ((1, 1), (2, 3), (37, 29)):
         for channels in (1, 3, 4):
-            yield encode_png(picture(channels, size))
-            yield encode_png(picture(channels, size) * np.uint16(257) + np.uint16(5))
-    yield saved(picture(4), "PNG", optimize=True)
-    yield saved(picture(), "PNG", exif=turned, icc_profile=b"none", dpi=(3, 3))
-    yield saved(picture(), "PNG", transparency=(7, 7, 7))
-    yield saved(picture(1), "PNG", transparency=7)
-    yield saved(picture(), "PNG", mode="P")
-    yield saved(picture(1), "PNG", mode="1")
-    yield saved(picture(2), "PNG")
+            yield encode_png(paint(channels, size))
+            yield encode_png(paint(channels, size) * np.uint16(257) + np.uint16(5))
+    yield encode(paint(4), "PNG", optimize=True)
+    yield encode(paint(), "PNG", exif=exif, icc_profile=b"none", dpi=(3, 3))
+    yield encode(paint(), "PNG", transparency=(7, 7, 7))
+    yield encode(paint(1), "PNG", transparency=7)
+    yield encode(paint(), "PNG", mode="P")
+    yield encode(paint(1), "PNG", mode="1")
+    yield encode(paint(2), "PNG")
     with_gamma = PngImagePlugin.PngInfo()
     with_gamma.add(b"gAMA", (30_000).to_bytes(4))
-    yield saved(picture(), "PNG", pnginfo=with_gamma)
-    moving = [Pillow.fromarray(picture(seed=seed)) for seed in range(3)]
-    yield saved(moving[0], "PNG", save_all=True, append_images=moving[1:])
-    yield saved(moving[0], "PNG", save_all=True, append_images=moving[1:], default_image=True)
+    yield encode(paint(), "PNG", pnginfo=with_gamma)
+    moving = [Pillow.fromarray(paint(seed=seed)) for seed in range(3)]
+    yield encode(moving[0], "PNG", save_all=True, append_images=moving[1:])
+    yield encode(moving[0], "PNG", save_all=True, append_images=moving[1:], default_image=True)
 
 
 def damaged_files():
     yield from (b"", b"\xff\xd8", b"\xff\xd8\xff", b"no image", b"GIF89a" + bytes(60))
-    colours, grey, file = saved(picture()), saved(picture(1)), encode_png(picture())
-    for whole in (colours, saved(picture(), progressive=True), file):
-        yield from (whole[: len(whole) * part // 7] for part in range(1, 7))
-        yield whole[:-2]
-        yield whole + b"more"
-        yield whole[: len(whole) // 2] + whole[len(whole) // 2 + 9 :]
-    yield saved(picture(), mode="CMYK")
-    yield colours[:-2] + bytes(20) + colours[-2:]
-    yield colours[:2] + b"\xff" + colours[2:]  # Markers may be filled up.
+    coloured, grey, png = encode(paint()), encode(paint(1)), encode_png(paint())
+    for complete in (coloured, encode(paint(), progressive=True), png):
+        yield from (complete[: len(complete) * sevenths // 7] for sevenths in range(1, 7))
+        yield complete[:-2]
+        yield complete + b"more"
+        yield complete[: len(complete) // 2] + complete[len(complete) // 2 + 9 :]
+    yield encode(paint(), mode="CMYK")
+    yield coloured[:-2] + bytes(20) + coloured[-2:]
+    yield coloured[:2] + b"\xff" + coloured[2:]  # Fill bytes may precede a marker.
     frame = grey.index(b"\xff\xc0")
     for change in (b"\xff\xc3", b"\xff\xc9", b"\xff\xc0\x00\x0b\x0c", b"\xff\xe0\x00\x00"):
         yield grey[:frame] + change + grey[frame + len(change) :]
-    yield from lying_files()
+    yield from files_of_wrong_size()
 
 
-def lying_files():
-    for lie in (0, 1, 30, 60_000):
-        jpeg, png = bytearray(saved(picture())), bytearray(encode_png(picture()))
+def files_of_wrong_size():
+    for size in (0, 1, 30, 60_000):
+        jpeg, png = bytearray(encode(paint())), bytearray(encode_png(paint()))
         frame = jpeg.index(b"\xff\xc0")
-        jpeg[frame + 5 : frame + 9] = lie.to_bytes(2) * 2
-        png[16:24] = lie.to_bytes(4) * 2
+        jpeg[frame + 5 : frame + 9] = size.to_bytes(2) * 2
+        png[16:24] = size.to_bytes(4) * 2
         yield from (bytes(jpeg), bytes(png))
 
 
@@ -126,41 +126,41 @@ def feature(channels, dtype=np.uint8):
     return Image(shape=(None, None, channels), dtype=np.dtype(dtype))
 
 
-def kind_of(error):
-    """The type and the message, without an address, and the size that files of a batch have."""
+def describe_error(error):
+    """Returns the type and the message, without addresses and expected sizes."""
     return type(error), re.sub(r"0x[0-9a-f]+|(?<=expected )\(\w+, \w+", "", str(error))
 
 
-def of_decode_image(file, feature):
+def decode_plainly(file, feature):
     try:
         return tfds_files.decode_image(file, feature)
     except tfds_files.TfdsFilesError as e:
-        return kind_of(e)
+        return describe_error(e)
 
 
-def decoded(file, decoder):
+def decode_quickly(file, decoder):
     try:
         return decoder.decode([file])[0]
     except ImageError as e:
-        return kind_of(e.__cause__)
+        return describe_error(e.__cause__)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
-def test_images_and_errors_are_those_of_decode_image(library, dtype):
+def test_images_and_errors_equal_those_of_decode_image(library, dtype):
     channels = {np.float32: (1,)}.get(dtype, (1, 3, 4))
-    files = [*jpeg_files(), *png_files(), *damaged_files(), saved(picture(), "BMP")]
+    files = [*jpeg_files(), *png_files(), *damaged_files(), encode(paint(), "BMP")]
     decoders = [ImageDecoder((None, None, count), dtype) for count in channels]
-    actual = 0
+    num_images = 0
     for decoder, count in zip(decoders, channels):
         for file in files:
-            expected = of_decode_image(file, feature(count, dtype))
-            np.testing.assert_array_equal(decoded(file, decoder), expected)
-            actual += isinstance(expected, np.ndarray)
-    assert actual > 5
+            expected = decode_plainly(file, feature(count, dtype))
+            np.testing.assert_array_equal(decode_quickly(file, decoder), expected)
+            num_images += isinstance(expected, np.ndarray)
+    assert num_images > 5
 
 
-def counted(monkeypatch, library):
-    """The files that a library decodes from now on."""
+def record_decoded_files(monkeypatch, library):
+    """Returns a list that records the files a library decodes."""
     files = []
     if library == "simplejpeg":
         import simplejpeg as owner
@@ -188,20 +188,20 @@ def counted(monkeypatch, library):
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_each_file_is_decoded_once_into_its_row(library, threads, monkeypatch):
-    files = [saved(picture(seed=row), quality=90) for row in range(50)]
+    files = [encode(paint(seed=row), quality=90) for row in range(50)]
     expected = np.stack([tfds_files.decode_image(file, feature(3)) for file in files])
-    decoded_files = counted(monkeypatch, library)
+    decoded_files = record_decoded_files(monkeypatch, library)
     decoder = ImageDecoder((37, 29, 3), np.uint8, "jpeg", threads=threads)
     np.testing.assert_array_equal(decoder.decode(files), expected)
     assert sorted(decoded_files) == sorted(files)
     for views in (list(map(memoryview, files)), [np.frombuffer(file, np.uint8) for file in files]):
-        again = ImageDecoder((None, None, 3), np.uint8, threads=threads).decode(views)
-        np.testing.assert_array_equal(again, expected)
+        images_of_views = ImageDecoder((None, None, 3), np.uint8, threads=threads).decode(views)
+        np.testing.assert_array_equal(images_of_views, expected)
     assert len(decoded_files) == 150
 
 
-def names_of_threads(decoder, files):
-    """The names of the decoding threads."""
+def collect_thread_names(decoder, files):
+    """Returns the names of the decoding threads."""
     actual = set()
     decode = images.tfds_files.decode_image
     with pytest.MonkeyPatch.context() as patch:
@@ -216,25 +216,25 @@ def names_of_threads(decoder, files):
     return actual
 
 
-def test_there_is_a_thread_for_each_processor_unless_images_are_small(monkeypatch):
+def test_each_processor_decodes_unless_images_are_small(monkeypatch):
     large, small = (encode_png(np.zeros((size, 90, 3), np.uint8)) for size in (90, 9))
     decoders = [ImageDecoder((size, 90, 3), np.uint8, threads=None) for size in (90, 9)]
     own = threading.current_thread().name.partition("_")[0]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6), raising=False)
-    assert names_of_threads(decoders[0], [large] * 20) == {"rlds-images"}
-    assert names_of_threads(decoders[1], [small] * 20) == {own}
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")  # Of ranks that share six processors.
-    assert names_of_threads(decoders[0], [large] * 20) == {own}
+    assert collect_thread_names(decoders[0], [large] * 20) == {"rlds-images"}
+    assert collect_thread_names(decoders[1], [small] * 20) == {own}
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")  # Four ranks share six processors.
+    assert collect_thread_names(decoders[0], [large] * 20) == {own}
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
-    with multiprocessing.get_context("fork").Pool(1) as pool:  # As workers are.
-        assert pool.apply(names_of_threads, (decoders[0], [large] * 20)) == {own}
+    with multiprocessing.get_context("fork").Pool(1) as pool:  # Like workers of a loader.
+        assert pool.apply(collect_thread_names, (decoders[0], [large] * 20)) == {own}
 
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_images_of_unequal_size_decode_to_an_array_of_arrays(library, threads):
     sizes = [(8, 8), (9, 8), (8, 8), (3, 5)]
-    files = [saved(picture(size=size)) for size in sizes[:2]]
-    files += [encode_png(picture(size=size)) for size in sizes[2:]]
+    files = [encode(paint(size=size)) for size in sizes[:2]]
+    files += [encode_png(paint(size=size)) for size in sizes[2:]]
     actual = ImageDecoder((None, None, 3), np.uint8, threads=threads).decode(files)
     assert actual.dtype == object
     assert [image.shape[:2] for image in actual] == sizes
@@ -252,11 +252,11 @@ def test_images_of_unequal_size_decode_to_an_array_of_arrays(library, threads):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [0, 4])
-def test_the_error_is_that_of_the_first_bad_row(library, threads):
-    files = [saved(picture(seed=row)) for row in range(60)]
+def test_error_names_first_bad_row(library, threads):
+    files = [encode(paint(seed=row)) for row in range(60)]
     for row in (59, 41, 23):
         files[row] = files[row][:300]
-    files[24] = saved(picture(size=(29, 37)))
+    files[24] = encode(paint(size=(29, 37)))
     decoder = ImageDecoder((37, 29, 3), np.uint8, threads=threads)
     for _ in range(5):
         with pytest.raises(ImageError, match="row 23: not a readable image") as caught:
@@ -270,11 +270,11 @@ def test_the_error_is_that_of_the_first_bad_row(library, threads):
         decoder.decode(files[22:25:2])
 
 
-def test_no_memory_is_reserved_for_what_a_file_only_says(library):
+def test_false_image_sizes_reserve_no_memory(library):
     decoder = ImageDecoder((None, None, 3), np.uint8)
     tracemalloc.start()
     try:
-        for file in lying_files():
+        for file in files_of_wrong_size():
             with contextlib.suppress(ImageError):
                 decoder.decode([file])
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
@@ -282,7 +282,7 @@ def test_no_memory_is_reserved_for_what_a_file_only_says(library):
         tracemalloc.stop()
 
 
-def test_pixels_of_tensorflow_need_simplejpeg(monkeypatch):
+def test_tensorflow_pixels_need_simplejpeg(monkeypatch):
     monkeypatch.setitem(sys.modules, "simplejpeg", None)
     with pytest.raises(ImportError, match=r"simplejpeg is needed .*rlds-ecosystem\[images\]"):
         ImageDecoder((2, 2, 3), np.uint8, jpeg="tf")
@@ -295,18 +295,18 @@ def test_jpeg_pixels_equal_those_of_tensorflow():
         ImageDecoder((None, None, None), np.uint8, "jpeg", jpeg=jpeg) for jpeg in ("tf", "accurate")
     )
     grey = ImageDecoder((None, None, 1), np.uint8, "jpeg", jpeg="tf")
-    unlike = 0
+    num_different = 0
     for file in jpeg_files():
         image = by_default.decode([file])[0]
         np.testing.assert_array_equal(image, tf.io.decode_jpeg(file, channels=3).numpy())
         accurate = tf.io.decode_jpeg(file, channels=3, dct_method="INTEGER_ACCURATE").numpy()
         np.testing.assert_array_equal(exact.decode([file])[0], accurate)
-        unlike += (image != accurate).any()
-    assert unlike > 20
-    file = saved(picture(1))
+        num_different += (image != accurate).any()
+    assert num_different > 20
+    file = encode(paint(1))
     np.testing.assert_array_equal(grey.decode([file])[0], tf.io.decode_jpeg(file).numpy())
-    file = encode_png(picture())
-    np.testing.assert_array_equal(by_default.decode([file])[0], picture())
+    file = encode_png(paint())
+    np.testing.assert_array_equal(by_default.decode([file])[0], paint())
 
 
 def test_nothing_is_written_after_an_interrupt():
@@ -324,13 +324,13 @@ def test_nothing_is_written_after_an_interrupt():
         interrupted.set()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    handler = signal.signal(signal.SIGINT, interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
             row_threads.for_all_rows(work, 1000, 2)
     finally:
-        signal.signal(signal.SIGINT, before)
-    done = len(begun)
-    assert done < 6
+        signal.signal(signal.SIGINT, handler)
+    num_begun = len(begun)
+    assert num_begun < 6
     pause.wait(0.3)
-    assert len(begun) == done
+    assert len(begun) == num_begun

@@ -1,4 +1,4 @@
-"""Feeds that are interrupted, killed, dropped, or run for long: the batches are the same."""
+"""Batches of feeds that are interrupted, killed, dropped, or run for long."""
 
 import gc
 import json
@@ -32,7 +32,7 @@ def table(directory):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Each block has one batch, so that the thread has always something to do."""
+    """Blocks of one batch, which keep the thread busy."""
     monkeypatch.setattr(feed_module, "_MAX_BLOCK_ROWS", 1)
 
 
@@ -50,7 +50,7 @@ def feed_threads():
 @pytest.mark.slow
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_an_interrupt_loses_no_batch(table, small_blocks, prefetch):
-    """It comes at any place of the consumer; whoever goes on gets the next batch."""
+    """It may hit any line of the consumer; the next call returns the next batch."""
     expected = [rows(batch) for batch in Feed(table.transitions(), 8, seed=2, epochs=6)]
 
     def slow(batch):
@@ -61,39 +61,39 @@ def test_an_interrupt_loses_no_batch(table, small_blocks, prefetch):
     batches = feed.iterate(prefetch=prefetch)
     rng, interrupts = random.Random(1), 0
     while True:
-        number = batches.batch
-        try:  # From before the alarm is set: on a busy machine it comes at once.
+        index = batches.batch
+        try:  # On a busy machine, the alarm comes at once.
             if rng.random() < 0.5:
                 signal.setitimer(signal.ITIMER_REAL, rng.random() * 0.004)
             batch = next(batches, None)
             signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
             interrupts += 1
-            assert batches.batch in (number, number + 1)
-            if batches.batch > number:  # It came after the batch was given.
+            assert batches.batch in (index, index + 1)
+            if batches.batch > index:  # The batch had been returned.
                 continue
             batch = next(batches, None)
         if batch is None:
             break
-        assert rows(batch) == expected[number]
-        assert batches.batch == number + 1
+        assert rows(batch) == expected[index]
+        assert batches.batch == index + 1
     assert batches.batch == len(expected)
     assert interrupts
 
 
 @pytest.fixture(autouse=True)
 def alarms_interrupt():
-    """As the keyboard does."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    """Alarms raise KeyboardInterrupt."""
+    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    signal.signal(signal.SIGALRM, handler)
 
 
 @pytest.mark.parametrize("prefetch", [True, False])
 @pytest.mark.parametrize("error", [StopIteration, OSError, KeyboardInterrupt])
-def test_an_error_of_a_transform_is_that_of_its_batch(table, error, prefetch):
-    """Batches before it are given, and whoever asks again gets it again, or the batch."""
+def test_error_of_transform_belongs_to_its_batch(table, error, prefetch):
+    """Earlier batches are returned; a repeated call fails again, or returns the batch."""
     expected = [rows(batch) for batch in Feed(table.steps(), 4, seed=2, epochs=1)]
     is_broken = True
 
@@ -104,7 +104,7 @@ def test_an_error_of_a_transform_is_that_of_its_batch(table, error, prefetch):
 
     feed = Feed(table.steps(), 4, seed=2, epochs=1, transform=fail)
     batches = feed.iterate(prefetch=prefetch)
-    # What is no error, but a wish to end, need not wait for the batches before it.
+    # An interrupt need not wait for the batches before it.
     actual = [rows(next(batches)) for _ in range(7 if issubclass(error, Exception) else 0)]
     for _ in range(2):
         with pytest.raises(RuntimeError if error is StopIteration else error):
@@ -117,7 +117,7 @@ def test_an_error_of_a_transform_is_that_of_its_batch(table, error, prefetch):
 
 
 @pytest.mark.slow
-def test_an_iterator_that_is_dropped_leaves_nothing(table, small_blocks):
+def test_dropped_iterator_leaves_no_threads(table, small_blocks):
     for _ in range(3):
         batches = iter(Feed(table.steps(), 8))
         next(batches)
@@ -132,7 +132,7 @@ def test_an_iterator_that_is_dropped_leaves_nothing(table, small_blocks):
 
 # Kills.
 
-TRAIN = """
+TRAIN_SCRIPT = """
 import hashlib, json, sys
 import rlds.feeds
 from rlds_ecosystem.model.nests import named_leaves
@@ -147,15 +147,15 @@ try:
 except FileNotFoundError:
     state = 0
 batches = feed.iterate(state, prefetch=int(threads) != 1)
-for number in range(batches.batch, 60):
+for index in range(batches.batch, 60):
     batch = next(batches)
     hashes = [
         hashlib.sha256(repr([leaf[i].tolist() if hasattr(leaf[i], "tolist") else leaf[i]
         for _, leaf in named_leaves(batch)]).encode()).hexdigest()[:16]
         for i in range(12 // int(world))
     ]
-    print(number, *hashes, flush=True)
-    if number == int(wait):
+    print(index, *hashes, flush=True)
+    if index == int(wait):
         sys.stdin.read()
     if not int(rank):
         with open(state_path + ".new", "w") as file:
@@ -165,25 +165,25 @@ for number in range(batches.batch, 60):
 
 
 @pytest.mark.slow  # test_many_shapes.py resumes with other ranks in one process.
-def test_a_killed_run_goes_on_with_other_ranks_and_threads(directory, tmp_path):
-    """The stream is that of a run that was not killed."""
+def test_killed_run_resumes_with_other_ranks_and_threads(directory, tmp_path):
+    """The stream equals that of an unbroken run."""
 
     def start(state, rank, world, threads, wait):
         arguments = [directory, state, *map(str, (rank, world, threads, wait))]
         return subprocess.Popen(
-            [sys.executable, "-c", TRAIN, *arguments],
+            [sys.executable, "-c", TRAIN_SCRIPT, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(Path(rlds.feeds.__file__).parents[2])},
         )
 
-    def lines_of(process):
+    def parse_lines(process):
         return {int(line.split()[0]): line.split()[1:] for line in process.stdout}
 
     with start(str(tmp_path / "unbroken"), 0, 1, 0, -1) as unbroken:
         unbroken.stdin.close()
-        expected = lines_of(unbroken)
+        expected = parse_lines(unbroken)
     assert list(expected) == list(range(60))
     stop, actual = random.Random(os.urandom(8)).randrange(5, 50), {}
     state = str(tmp_path / "state")
@@ -200,7 +200,7 @@ def test_a_killed_run_goes_on_with_other_ranks_and_threads(directory, tmp_path):
         (tmp_path / f"state{rank}").write_text(text)
         with start(str(tmp_path / f"state{rank}"), rank, 2, 1 + rank, -1) as resumed:
             resumed.stdin.close()
-            ranks.append(lines_of(resumed))
+            ranks.append(parse_lines(resumed))
     for index in range(stop, 60):
         actual[index] = [row for dealt in zip(*(rank[index] for rank in ranks)) for row in dealt]
     assert actual == expected
@@ -209,15 +209,15 @@ def test_a_killed_run_goes_on_with_other_ranks_and_threads(directory, tmp_path):
 # Long runs.
 
 
-FLAT = """
+MEMORY_SCRIPT = """
 import gc, resource, sys
 import rlds.feeds
 table = rlds.feeds.open(sys.argv[1], cache_bytes=1 << 20)
 feed = rlds.feeds.Feed(table.transitions(3).with_goals(seed=1), 64, epochs=400)
-number, peaks = 0, []
+count, peaks = 0, []
 for batch in feed:
-    number += 1
-    if number in (len(feed) // 4, len(feed) - 1):
+    count += 1
+    if count in (len(feed) // 4, len(feed) - 1):
         gc.collect()
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 print(*peaks)
@@ -228,7 +228,7 @@ print(*peaks)
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in other units")
 def test_memory_does_not_grow(directory):
     run = subprocess.run(
-        [sys.executable, "-c", FLAT, directory],
+        [sys.executable, "-c", MEMORY_SCRIPT, directory],
         capture_output=True,
         text=True,
         check=True,

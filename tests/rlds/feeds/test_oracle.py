@@ -1,4 +1,4 @@
-"""Samples are those of `rlds.transformations`: the same, in the same order, all fields equal."""
+"""Samples equal those of `rlds.transformations`, in the same order."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ transformations = pytest.importorskip("rlds.transformations")
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    """Episodes; in a dataset that is read in place, and in one that is not."""
+    """A table that is read in place, a table that is cached, and their episodes."""
     episodes = feed_datasets.random_episodes(11, seed=3)
     tables = []
     for file_format in ("tfrecord", "array_record"):
@@ -28,26 +28,26 @@ def dataset(tmp_path_factory):
     return tables, episodes
 
 
-def expected(episodes, function):
-    """The joined results of a transformation of all episodes."""
+def transform(episodes, function):
+    """Joins the results of a transformation of all episodes."""
     columns = {}
     for episode in episodes:
         steps = tf.nest.map_structure(
             lambda leaf: tf.constant(leaf if leaf.dtype != object else leaf.astype(bytes)),
             episode["steps"],
         )
-        made = function(steps, episode["final_observation_known"])
-        for path, leaf in named_leaves(made):
+        result = function(steps, episode["final_observation_known"])
+        for path, leaf in named_leaves(result):
             columns.setdefault(path, []).append(leaf.numpy())
-    return {path: np.concatenate(parts) for path, parts in columns.items()}
+    return {path: np.concatenate(chunks) for path, chunks in columns.items()}
 
 
 def assert_same(all_samples, columns):
     for samples in all_samples:
-        _assert_same(samples, columns)
+        _assert_equal_columns(samples, columns)
 
 
-def _assert_same(samples, columns):
+def _assert_equal_columns(samples, columns):
     indices = np.random.default_rng(0).permutation(len(samples))
     got = dict(named_leaves(samples.batch(indices)))
     assert list(got) == list(columns)
@@ -57,17 +57,17 @@ def _assert_same(samples, columns):
         np.testing.assert_array_equal(got[path], column[indices], err_msg=path)
 
 
-def test_steps_are_those_of_the_episodes(dataset):
+def test_steps_equal_stored_steps(dataset):
     tables, episodes = dataset
     assert_same(
-        [table.steps() for table in tables], expected(episodes, lambda steps, is_known: steps)
+        [table.steps() for table in tables], transform(episodes, lambda steps, is_known: steps)
     )
 
 
 @pytest.mark.parametrize(("n", "gamma"), [(1, 1.0), (3, 0.9)])
-def test_transitions_are_those_of_the_transformations(dataset, n, gamma):
+def test_transitions_equal_transformations(dataset, n, gamma):
     tables, episodes = dataset
-    columns = expected(
+    columns = transform(
         episodes,
         lambda steps, is_known: transformations.transitions(
             steps, n=n, gamma=gamma, final_observation_known=is_known
@@ -76,71 +76,71 @@ def test_transitions_are_those_of_the_transformations(dataset, n, gamma):
     assert_same([table.transitions(n, gamma) for table in tables], columns)
 
 
-def test_transitions_of_selected_fields_equal_the_oracle(dataset):
+def test_transitions_of_selected_fields_equal_transformations(dataset):
     tables, episodes = dataset
     requested = ["observation/state", "reward"]
 
-    def of_steps(steps, known):
+    def make_transitions(steps, is_known):
         steps = {
             "observation": {"state": steps["observation"]["state"]},
             "reward": steps["reward"],
             "discount": steps["discount"],
             "is_terminal": steps["is_terminal"],
         }
-        made = transformations.transitions(steps, final_observation_known=known)
+        result = transformations.transitions(steps, final_observation_known=is_known)
         return {
-            "observation": made.pop("observation"),
-            "reward": made.pop("reward"),
-            **made,
+            "observation": result.pop("observation"),
+            "reward": result.pop("reward"),
+            **result,
         }
 
     samples = [table.select(requested).transitions() for table in tables]
-    assert_same(samples, expected(episodes, of_steps))
+    assert_same(samples, transform(episodes, make_transitions))
 
 
-def _of_agents(episodes, nested, has_flag, parts):
-    """Episodes of two agents: `parts` makes the field of both from an array."""
-    made = []
+def _with_agents(episodes, nested, has_flag, nest):
+    """Returns episodes of two agents; `nest` turns an array into the field of both."""
+    agent_episodes = []
     for episode in episodes:
         steps = {name: episode["steps"][name] for name in ("observation", "action")}
         for name in ("reward", "discount"):
             column = episode["steps"][name]
             both = np.stack([column, column * np.float32(0.5)], 1)
-            steps[name] = parts(both) if name in nested else column
+            steps[name] = nest(both) if name in nested else column
         if has_flag:
             steps["is_terminal"] = episode["steps"]["is_terminal"]
-        made.append({**episode, "steps": dict(sorted(steps.items()))})
-    return made
+        agent_episodes.append({**episode, "steps": dict(sorted(steps.items()))})
+    return agent_episodes
 
 
-def _of_each(both):
+def _as_dict(both):
     return dict(zip("ab", both.T.copy()))
 
 
 def _write_agents(directory, episodes):
     step = {name: feed_datasets.STEP[name] for name in episodes[0]["steps"]}
-    number = feed_datasets.STEP["reward"]
+    scalar = feed_datasets.STEP["reward"]
     for name in ("reward", "discount"):
         column = episodes[0]["steps"][name]
         if isinstance(column, dict):
-            step[name] = tfds_files.Features(features=dict.fromkeys(column, number))
+            step[name] = tfds_files.Features(features=dict.fromkeys(column, scalar))
         else:
-            step[name] = dataclasses.replace(number, shape=column.shape[1:])
+            step[name] = dataclasses.replace(scalar, shape=column.shape[1:])
     return rlds.feeds.open(feed_datasets.write(directory, episodes, step))
 
 
 @pytest.mark.parametrize("has_flag", [True, False])
 @pytest.mark.parametrize("nested", [("reward",), ("reward", "discount")])
-def test_nested_rewards_are_arrays_leaf_by_leaf(tmp_path, nested, has_flag):
+def test_nested_rewards_equal_arrays_per_leaf(tmp_path, nested, has_flag):
     episodes = feed_datasets.random_episodes(9, seed=1)
-    as_dicts = _of_agents(episodes, nested, has_flag, _of_each)
-    as_arrays = _of_agents(episodes, nested, has_flag, lambda both: both)
+    as_dicts = _with_agents(episodes, nested, has_flag, _as_dict)
+    as_arrays = _with_agents(episodes, nested, has_flag, lambda both: both)
     dicts = _write_agents(tmp_path / "dicts", as_dicts)
     arrays = _write_agents(tmp_path / "arrays", as_arrays)
 
     def assert_equal(got, expected):
-        for index, part in enumerate("ab"):
-            np.testing.assert_array_equal(got[part], expected[..., index])
+        for index, agent in enumerate("ab"):
+            np.testing.assert_array_equal(got[agent], expected[..., index])
 
     for n, gamma in ((1, 0.9), (3, 0.9)):
         samples = dicts.transitions(n, gamma)
@@ -150,18 +150,18 @@ def test_nested_rewards_are_arrays_leaf_by_leaf(tmp_path, nested, has_flag):
             assert_equal(got[name], expected_batch[name])
         np.testing.assert_array_equal(got["next_is_terminal"], expected_batch["next_is_terminal"])
 
-        def of_steps(steps, known, n=n, gamma=gamma):
+        def make_transitions(steps, is_known, n=n, gamma=gamma):
             return transformations.transitions(
-                steps, n=n, gamma=gamma, final_observation_known=known
+                steps, n=n, gamma=gamma, final_observation_known=is_known
             )
 
-        assert_same([samples], expected(as_dicts, of_steps))
+        assert_same([samples], transform(as_dicts, make_transitions))
 
     values = np.random.default_rng(0).normal(size=(dicts.num_steps, 2))
-    for given in (None, values):
-        of_parts = None if given is None else dict(zip("ab", given.T))
-        got = rlds.feeds.lambda_returns(dicts, gamma=0.9, lambda_=0.8, values=of_parts)
-        assert_equal(got, rlds.feeds.lambda_returns(arrays, gamma=0.9, lambda_=0.8, values=given))
+    for array in (None, values):
+        nested_values = None if array is None else dict(zip("ab", array.T))
+        got = rlds.feeds.lambda_returns(dicts, gamma=0.9, lambda_=0.8, values=nested_values)
+        assert_equal(got, rlds.feeds.lambda_returns(arrays, gamma=0.9, lambda_=0.8, values=array))
     with pytest.raises(ValueError, match="values: got the shape"):
         rlds.feeds.lambda_returns(dicts, values=values)
 
@@ -176,22 +176,22 @@ def test_nested_rewards_are_arrays_leaf_by_leaf(tmp_path, nested, has_flag):
     )
     got = goals.batch(np.arange(len(goals)))
     stored = dicts.steps().batch(np.arange(len(goals)))["reward"]
-    for part in "ab":
+    for agent in "ab":
         is_own = got["goal_distance"] == -1
-        expected_reward = np.where(is_own, stored[part], got["goal_distance"] + 0.5)
-        np.testing.assert_array_equal(got["reward"][part], expected_reward)
+        expected_reward = np.where(is_own, stored[agent], got["goal_distance"] + 0.5)
+        np.testing.assert_array_equal(got["reward"][agent], expected_reward)
     with pytest.raises(ValueError, match="reward_fn returned arrays of shape"):
         dicts.steps().with_goals(reward_fn=lambda batch: np.zeros(2), **options).batch([0, 1])
 
 
-def test_refuses_rewards_without_their_discounts(tmp_path):
+def test_sums_refuse_rewards_without_discounts(tmp_path):
     episodes = feed_datasets.random_episodes(3, seed=1)
-    episodes = _of_agents(episodes, ("discount",), True, _of_each)
+    episodes = _with_agents(episodes, ("discount",), True, _as_dict)
     table = _write_agents(tmp_path, episodes)
     batch = table.transitions().batch([0, 1])
-    for part in "ab":  # As stored: no sum needs them.
+    for agent in "ab":  # As stored: no sum needs discounts.
         np.testing.assert_array_equal(
-            batch["discount"][part], episodes[0]["steps"]["discount"][part][:2]
+            batch["discount"][agent], episodes[0]["steps"]["discount"][agent][:2]
         )
     message = r"no discount fits the field 'reward' of shape \(\), only 'discount/a'"
     with pytest.raises(ValueError, match=message):
@@ -207,7 +207,7 @@ def test_refuses_rewards_without_their_discounts(tmp_path):
 
 
 @pytest.mark.parametrize("padding", ["edge", "zeros"])
-def test_windows_are_those_of_the_transformations(dataset, padding):
+def test_windows_equal_transformations(dataset, padding):
     tables, episodes = dataset
     options = {
         "history": 3,
@@ -216,7 +216,7 @@ def test_windows_are_those_of_the_transformations(dataset, padding):
         "horizon_fields": ["action"],
         "padding": padding,
     }
-    columns = expected(
+    columns = transform(
         episodes,
         lambda steps, is_known: transformations.windows(
             steps, final_observation_known=is_known, **options
@@ -228,34 +228,34 @@ def test_windows_are_those_of_the_transformations(dataset, padding):
     assert_same([table.windows(only_real=True, **options) for table in tables], only_real)
 
 
-def test_segments_are_those_of_the_transformations(dataset):
+def test_segments_equal_transformations(dataset):
     tables, episodes = dataset
     length, shift = 3, 2
     lengths = [len(episode["steps"]["action"]) for episode in episodes]
-    # Tracing takes long: an episode of each kind.
+    # Tracing is slow, so one episode of each kind is enough.
     chosen = [lengths.index(index) for index in (0, 1, max(lengths))]
     table = tables[0].filter_episodes(chosen)
     episodes = [episodes[index] for index in chosen]
 
-    parts = []
+    segments = []
     for episode in episodes:
         nested = tf.data.Dataset.from_tensor_slices(_tensors(episode["steps"]))
         runs = transformations.batch(nested, length, shift=shift)
-        parts += [tf.nest.map_structure(lambda leaf: leaf.numpy(), run) for run in runs]
-    parts = [dict(named_leaves(run)) for run in parts]
-    whole = [run for run in parts if len(run["action"]) == length]
+        segments += [tf.nest.map_structure(lambda leaf: leaf.numpy(), run) for run in runs]
+    segments = [dict(named_leaves(run)) for run in segments]
+    full_segments = [run for run in segments if len(run["action"]) == length]
 
     samples = table.segments(length, shift=shift)
-    assert len(samples) == len(whole) < len(parts)
+    assert len(samples) == len(full_segments) < len(segments)
     got = samples.batch(np.arange(len(samples)))
     for path, column in named_leaves(got):
-        stacked = np.stack([run[path] for run in whole])
+        stacked = np.stack([run[path] for run in full_segments])
         np.testing.assert_array_equal(column, stacked, err_msg=path)
 
     padded = table.segments(length, shift=shift, drop_remainder=False)
-    assert len(padded) == len(parts)
+    assert len(padded) == len(segments)
     got = dict(named_leaves(padded.batch(np.arange(len(padded)))))
-    for row, run in enumerate(parts):
+    for row, run in enumerate(segments):
         assert got["pad_mask"][row].sum() == len(run["action"])
         for path, column in run.items():
             np.testing.assert_array_equal(got[path][row][: len(column)], column, err_msg=path)
@@ -290,7 +290,7 @@ def test_goals_are_later_steps_within_the_distance(dataset):
         assert strategy == "last" or (other["goal_distance"] != drawn).any()
 
 
-def test_samples_are_normalized_as_by_the_transformations(dataset):
+def test_normalized_samples_equal_transformations(dataset):
     tables, episodes = dataset
     table = tables[0]
     statistics = compute_statistics(episodes, fields=["observation/state", "action"])
@@ -321,10 +321,10 @@ def test_filters_keep_the_chosen_steps_and_episodes(dataset):
     odd = table.filter_episodes(lambda episode: episode.metadata["index"] % 2 == 1)
     same = table.filter_episodes(np.arange(table.num_episodes) % 2 == 1)
     assert odd.fingerprint() == same.fingerprint() != table.fingerprint()
-    columns = expected(episodes[1::2], lambda steps, is_known: steps)
+    columns = transform(episodes[1::2], lambda steps, is_known: steps)
     assert_same([odd.steps()], columns)
     chosen = same.filter_episodes([2]).steps()
-    assert_same([chosen], expected(episodes[5:6], lambda steps, is_known: steps))
+    assert_same([chosen], transform(episodes[5:6], lambda steps, is_known: steps))
 
 
 def test_reads_any_range_of_steps(dataset):

@@ -1,4 +1,4 @@
-"""Orders that are computed: as random as a shuffle, and never two alike."""
+"""Computed orders are as random as a shuffle, and all differ."""
 
 import itertools
 import math
@@ -11,12 +11,12 @@ from feed_datasets import hot
 from rlds.feeds.permutation import key_of
 
 
-def test_keys_of_different_parts_differ():
-    parts = [(seed, epoch) for seed in range(-20, 80) for epoch in range(100)]
-    parts += [(), (1,), ("1",), (1, ""), ("", 1), ("1,1",), (11,), ("a", "b"), ("ab",), ("a b",)]
-    parts += [(2**64,), (-(2**64), 0), (0, 0, 0)]
-    assert len({key_of(*part) for part in parts}) == len(parts)
-    assert all(0 <= key_of(*part) < 2**64 for part in parts)
+def test_keys_of_different_arguments_differ():
+    inputs = [(seed, epoch) for seed in range(-20, 80) for epoch in range(100)]
+    inputs += [(), (1,), ("1",), (1, ""), ("", 1), ("1,1",), (11,), ("a", "b"), ("ab",), ("a b",)]
+    inputs += [(2**64,), (-(2**64), 0), (0, 0, 0)]
+    assert len({key_of(*values) for values in inputs}) == len(inputs)
+    assert all(0 <= key_of(*values) < 2**64 for values in inputs)
 
 
 def test_keys_never_change():
@@ -27,17 +27,17 @@ def test_keys_never_change():
         key_of(1.5)
 
 
-def spread(size, keys, cells, of):
-    """The deviation of the spread of positions from that of shuffles, in standard deviations.
+def measure_spread(size, keys, cells, cell_of):
+    """Returns the deviation of the spread from that of shuffles, in standard deviations.
 
-    The chi-square of a table of `cells` by `cells`, by its degrees of freedom. It is below 1 if the
-    places are more even than chance would have them.
+    The chi-square of a table of `cells` by `cells`, by its degrees of freedom. A result below 0
+    means that positions are more even than by chance.
     """
     positions = np.arange(size)
     actual = []
     for key in keys:
-        there = of(hot.permute(positions, size, key_of(key, "spread")))
-        table = np.bincount(of(positions) * cells + there, minlength=cells**2)
+        moved = cell_of(hot.permute(positions, size, key_of(key, "spread")))
+        table = np.bincount(cell_of(positions) * cells + moved, minlength=cells**2)
         table = table.reshape(cells, cells)
         expected = table.sum(axis=0) * table.sum(axis=1)[:, None] / size
         chi_square = ((table - expected) ** 2 / expected).sum() * (size - 1) / size
@@ -47,15 +47,15 @@ def spread(size, keys, cells, of):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [300, 10_000, 65_536, 200_003])
-def test_positions_are_spread_as_by_chance(size):
+def test_positions_spread_as_by_chance(size):
     cells = 64 if size > 300 else 8
     keys = range(20 if size > 300 else 200)
-    assert abs(spread(size, keys, cells, lambda positions: positions * cells // size)) < 3
-    assert abs(spread(size, keys, cells, lambda positions: positions % cells)) < 3
+    assert abs(measure_spread(size, keys, cells, lambda positions: positions * cells // size)) < 3
+    assert abs(measure_spread(size, keys, cells, lambda positions: positions % cells)) < 3
 
 
 @pytest.mark.slow
-def test_all_orders_of_a_few_come_up_equally_often():
+def test_all_orders_of_five_are_equally_frequent():
     num_keys, orders = 4_000, math.factorial(5)
     counts = Counter(tuple(hot.permute(np.arange(5), 5, key).tolist()) for key in range(num_keys))
     assert len(counts) == orders
@@ -64,8 +64,8 @@ def test_all_orders_of_a_few_come_up_equally_often():
     assert abs(chi_square - 1) < 3 * math.sqrt(2 / (orders - 1))
 
 
-def test_sizes_have_nothing_in_common():
-    """Datasets that grow are shuffled anew."""
+def test_orders_of_different_sizes_differ():
+    """Datasets that grow are reshuffled."""
     orders = [hot.permute(np.arange(900), size, 1) for size in range(1000, 1020)]
     for one, other in itertools.combinations(orders, 2):
         assert (one == other).sum() < 10

@@ -1,4 +1,4 @@
-"""Samples and statistics of Octo, OpenVLA and openpi, against those that their own code makes."""
+"""Samples and statistics of Octo, OpenVLA and openpi equal those of their own code."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ ENDS = np.repeat(LENGTHS, LENGTHS)
 
 @pytest.fixture(scope="module", name="directory")
 def fixture_directory(tmp_path_factory):
-    """A copy: an index is written beside the data."""
+    """A copy of the data, because opening it writes an index."""
     return shutil.copytree(policies.GOLDEN, tmp_path_factory.mktemp("policies") / "copy")
 
 
@@ -36,7 +36,7 @@ def fixture_table(directory):
 
 
 @pytest.mark.slow
-def test_rows_are_those_of_the_loaders(directory):
+def test_rows_equal_those_of_reference_loaders(directory):
     names = ["octo", "octo_goals", "openvla", "openvla_goals", "openpi"]
     assert policies.check_samples(directory) == names
 
@@ -45,45 +45,45 @@ def test_rows_are_those_of_the_loaders(directory):
 @pytest.mark.parametrize(("name", "first"), [("octo_goals", 0), ("openvla_goals", 1)])
 def test_goals_are_drawn_from_the_rest_of_the_episode(directory, name, first):
     samples = policies.samples_of(directory)[name]
-    everything = np.arange(len(samples))
-    drawn = np.stack([samples.batch(everything, epoch)["task"]["timestep"] for epoch in range(60)])
-    low = np.minimum(STEPS + first, ENDS - 1)
-    np.testing.assert_array_equal(drawn.min(axis=0), low)
+    indices = np.arange(len(samples))
+    drawn = np.stack([samples.batch(indices, epoch)["task"]["timestep"] for epoch in range(60)])
+    first_steps = np.minimum(STEPS + first, ENDS - 1)
+    np.testing.assert_array_equal(drawn.min(axis=0), first_steps)
     np.testing.assert_array_equal(drawn.max(axis=0), ENDS - 1)
-    some = samples.batch([14, 3], epoch=7)
-    assert some["task"]["timestep"].tolist() == drawn[7, [14, 3]].tolist()
-    # A goal is what is observed then.
-    begins = everything - STEPS
+    batch = samples.batch([14, 3], epoch=7)
+    assert batch["task"]["timestep"].tolist() == drawn[7, [14, 3]].tolist()
+    # A goal is the observation of its step.
+    begins = indices - STEPS
     plain = samples.batch(begins + drawn[0])["observation"]
-    goal = samples.batch(everything)["task"]
+    goal = samples.batch(indices)["task"]
     for key in ("image_primary", "proprio"):
         np.testing.assert_array_equal(goal[key], plain[key][:, -1])
 
 
-def test_a_goal_that_is_near(table):
+def test_goals_stay_within_max_goal_distance(table):
     samples = OctoSamples(table, policies.OCTO, "arm", goal_seed=1, max_goal_distance=2)
     goals = samples.batch(np.arange(len(samples)))["task"]["timestep"]
     assert set((goals - STEPS).tolist()) == {0, 1}
 
 
-def test_placeholders_of_the_last_action(table):
-    """Without a word about it in the data, the last step is the final observation."""
+def test_last_action_is_left_out_on_request(table):
+    """Unless the data has a flag for it, the last step is the final observation."""
     options = {"include_last_action": False, "action_horizon": 3}
     samples = OctoSamples(table, policies.OCTO, "arm", **options)
     assert samples.counts().tolist() == [4, 2, 0, 5]
     stored = table.read(0, fields=["action"])["action"]
     batch = samples.batch([3])
     np.testing.assert_array_equal(batch["action"][0, 0], stored[[3, 3, 3]])
-    whole = OctoSamples(table, policies.OCTO, "arm", action_horizon=3).batch([3])
-    np.testing.assert_array_equal(whole["action"][0, 0], stored[[3, 4, 4]])
+    with_last = OctoSamples(table, policies.OCTO, "arm", action_horizon=3).batch([3])
+    np.testing.assert_array_equal(with_last["action"][0, 0], stored[[3, 4, 4]])
 
 
-def test_samples_travel_and_say_what_they_are(directory):
+def test_samples_are_picklable_and_describe_themselves(directory):
     for name, samples in policies.samples_of(directory).items():
-        again = pickle.loads(pickle.dumps(samples))
-        assert again.describe() == samples.describe()
+        unpickled = pickle.loads(pickle.dumps(samples))
+        assert unpickled.describe() == samples.describe()
         for (_, ours), (_, theirs) in zip(
-            named_leaves(samples.batch([2, 9])), named_leaves(again.batch([2, 9])), strict=True
+            named_leaves(samples.batch([2, 9])), named_leaves(unpickled.batch([2, 9])), strict=True
         ):
             np.testing.assert_array_equal(ours, theirs, err_msg=name)
     described = {samples.describe() for samples in policies.samples_of(directory).values()}
@@ -93,22 +93,21 @@ def test_samples_travel_and_say_what_they_are(directory):
 
 @pytest.mark.slow
 def test_datasets_with_and_without_a_camera_are_mixed(table):
-    """One that has a camera, and one that has it not."""
     images = {**policies.OCTO.images, "wrist": None}
-    without = dataclasses.replace(policies.OCTO, images=images)
-    one, other = (
+    roles_without = dataclasses.replace(policies.OCTO, images=images)
+    samples = [
         OctoSamples(table, roles, name, image_size=(4, 4))
-        for name, roles in (("one", policies.OCTO), ("other", without))
-    )
-    batch = next(iter(rlds.feeds.Feed(rlds.feeds.Mixture([one, other]), 32, seed=0)))
-    is_one = batch["dataset_name"] == b"one"
+        for name, roles in (("one", policies.OCTO), ("other", roles_without))
+    ]
+    batch = next(iter(rlds.feeds.Feed(rlds.feeds.Mixture(samples), 32, seed=0)))
+    has_camera = batch["dataset_name"] == b"one"
     np.testing.assert_array_equal(
-        batch["observation"]["pad_mask_dict"]["image_wrist"][:, 0], is_one
+        batch["observation"]["pad_mask_dict"]["image_wrist"][:, 0], has_camera
     )
-    assert 0 < is_one.sum() < 32
+    assert 0 < has_camera.sum() < 32
 
 
-def test_images_that_differ_in_size(tmp_path):
+def test_images_of_different_sizes_are_resized(tmp_path):
     image = tfds_files.Image(shape=(None, None, 3), dtype=np.dtype(np.uint8))
     action = tfds_files.Tensor(dtype=np.dtype(np.float32))
     step = tfds_files.Features(features={"camera": image, "action": action})
@@ -127,7 +126,7 @@ def test_images_that_differ_in_size(tmp_path):
     np.testing.assert_array_equal(resized[1], np.full((1, 3, 3, 3), 7, np.uint8))
 
 
-def test_statistics_are_those_that_openpi_computes(directory):
+def test_statistics_equal_those_of_openpi(directory):
     samples = policies.samples_of(directory)["openpi"]
     feed = rlds.feeds.Feed(samples, 4, epochs=1)
     actual = openpi.compute_statistics(feed, policies.OPENPI)
@@ -136,10 +135,10 @@ def test_statistics_are_those_that_openpi_computes(directory):
     for role in golden:
         np.testing.assert_allclose(actual[role].mean, golden[role].mean, rtol=1e-6)
         np.testing.assert_allclose(actual[role].std, golden[role].std, rtol=1e-5)
-        # openpi says in which of 5000 bins a quantile is, and takes a value that there is.
-        for q, of in ((0.01, "min"), (0.99, "max")):
-            bins = (actual[role].max - actual[role].min) / 5000
-            assert (np.abs(golden[role].quantiles[q] - getattr(actual[role], of)) <= 2 * bins).all()
+        # openpi rounds a quantile to a value from one of 5000 bins.
+        for q, bound in ((0.01, "min"), (0.99, "max")):
+            limit = 2 * (actual[role].max - actual[role].min) / 5000
+            assert (np.abs(golden[role].quantiles[q] - getattr(actual[role], bound)) <= limit).all()
     with pytest.raises(ValueError, match="there are no batches"):
         openpi.compute_statistics([], policies.OPENPI)
 
@@ -155,9 +154,9 @@ def test_wrong_roles_and_masks_are_refused(directory, table):
         OctoSamples(table, policies.OCTO, "arm", max_action_dim=3)
     with pytest.raises(ValueError, match="absolute_action_mask has 2 elements, the action has 4"):
         OpenVLASamples(table, policies.OPENVLA, "arm", absolute_action_mask=[True, False])
-    of_others = policies.statistics_of(directory, policies.OPENVLA)
+    other_statistics = policies.statistics_of(directory, policies.OPENVLA)
     with pytest.raises(ValueError, match=r"the shape of the state is \(0, 1, 3\), but .* \(5,\)"):
-        OctoSamples(table, policies.OCTO, "arm", statistics=of_others)
+        OctoSamples(table, policies.OCTO, "arm", statistics=other_statistics)
     with pytest.raises(ValueError, match="two fields of the state would have the name"):
         OpenpiSamples(table, Roles({"joint_position": None}, "observation/joint_position"))
     with pytest.raises(ValueError, match="action is empty"):
@@ -167,7 +166,7 @@ def test_wrong_roles_and_masks_are_refused(directory, table):
 def test_images_are_resized_without_aliasing():
     flat = np.full((2, 7, 5, 3), 200, np.uint8)
     np.testing.assert_array_equal(resize(flat, (3, 40)), 200)
-    # Fine stripes become grey when they are made small, not stripes of another width.
+    # Fine stripes become grey, not stripes of another width.
     stripes = np.tile(np.array([0, 255], np.uint8), 64)[np.newaxis, :, np.newaxis]
     small = resize(np.tile(stripes, (16, 1, 3)), (8, 40))
     assert (np.abs(small[:, 4:-4].astype(int) - 128) < 12).all()
@@ -175,11 +174,11 @@ def test_images_are_resized_without_aliasing():
 
 
 @pytest.mark.slow
-def test_files_are_those_of_octo_and_openvla(directory):
+def test_statistics_files_equal_those_of_octo_and_openvla(directory):
     assert policies.check_files(directory) == ["octo", "openvla"]
 
 
-def test_openvla_needs_a_state(directory):
+def test_openvla_statistics_without_state_are_zero(directory):
     stateless = policies.statistics_of(directory, dataclasses.replace(policies.OPENVLA, state=()))
     proprio = json.loads(openvla.statistics_to_json(stateless))["proprio"]
     assert proprio == dict.fromkeys(("mean", "std", "max", "min", "q01", "q99"), [0.0] * 4)
@@ -189,28 +188,28 @@ def test_openvla_needs_a_state(directory):
 def test_statistics_files_keep_their_values(directory, form, name):
     roles = getattr(policies, name.upper())
     expected = policies.statistics_of(directory, roles, masks=policies.MASKS)
-    read = form.statistics_from_json((directory / f"{name}.json").read_text())
-    assert list(read) == ["action", "state"]
-    assert (read.num_transitions, read.num_trajectories) == (19, 5)
-    for role in read:
-        for of in ("mean", "std", "min", "max"):
-            ours, theirs = getattr(expected[role], of), getattr(read[role], of)
+    loaded = form.statistics_from_json((directory / f"{name}.json").read_text())
+    assert list(loaded) == ["action", "state"]
+    assert (loaded.num_transitions, loaded.num_trajectories) == (19, 5)
+    for role in loaded:
+        for measure in ("mean", "std", "min", "max"):
+            ours, theirs = getattr(expected[role], measure), getattr(loaded[role], measure)
             np.testing.assert_allclose(ours, theirs, rtol=1e-6)
-        assert read[role].count.tolist() == expected[role].count.tolist()
-        assert read[role].quantiles.keys() == {0.01, 0.99}
-    assert read["action"].mask.tolist() == [True] * 3 + [name == "octo"]
-    again = form.statistics_from_json(form.statistics_to_json({"arm": read}), dataset_name="arm")
-    assert form.statistics_to_json(again) == form.statistics_to_json(read)
+        assert loaded[role].count.tolist() == expected[role].count.tolist()
+        assert loaded[role].quantiles.keys() == {0.01, 0.99}
+    assert loaded["action"].mask.tolist() == [True] * 3 + [name == "octo"]
+    again = form.statistics_from_json(form.statistics_to_json({"arm": loaded}), dataset_name="arm")
+    assert form.statistics_to_json(again) == form.statistics_to_json(loaded)
 
 
-def test_statistics_of_openpi_come_back(directory):
+def test_statistics_of_openpi_survive_round_trip(directory):
     text = (directory / "openpi.json").read_text()
-    read = openpi.statistics_from_json(text)
-    assert list(read) == ["state", "action"]
+    loaded = openpi.statistics_from_json(text)
+    assert list(loaded) == ["state", "action"]
     policies.check_equal(
-        json.loads(openpi.statistics_to_json(read)), policies.read(directory, "openpi")
+        json.loads(openpi.statistics_to_json(loaded)), policies.read(directory, "openpi")
     )
-    # Another writer, which knows no quantiles, and pads.
+    # A file of another writer: padded, without quantiles.
     plain = {"mean": [1.0, 2.0, 0.0], "std": [3.0, 4.0, 0.0], "q01": None, "q99": None}
     other = json.dumps({"norm_stats": {"state": plain, "actions": plain}})
     unpadded = openpi.statistics_from_json(other, dims={"state": 2})

@@ -1,4 +1,4 @@
-"""Feeds of datasets that are in an object store."""
+"""Feeds of datasets in an object store."""
 
 import inspect
 import multiprocessing
@@ -33,7 +33,7 @@ def store(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_copies, "_BLOCK_SIZE", 1 << 12)  # So that files have some.
+    monkeypatch.setattr(_copies, "_BLOCK_SIZE", 1 << 12)  # So that a file has several blocks.
 
 
 @pytest.fixture(scope="module")
@@ -48,30 +48,30 @@ def local(tmp_path_factory):
 @pytest.fixture
 def url(store, local):
     store.set()
-    there = store.directory()
-    upload(local, there)
+    remote = store.directory()
+    upload(local, remote)
     store.control.requests()
-    return there
+    return remote
 
 
-def upload(local, there):
+def upload(local, remote):
     for file in Path(local).rglob("*"):
         if file.is_file():
-            stores.copy_file(file, f"{there}/{file.relative_to(local)}")
+            stores.copy_file(file, f"{remote}/{file.relative_to(local)}")
 
 
-def fetched(store):
-    """The files whose content was requested, and the number of bytes."""
-    sent = [each for each in store.control.requests() if "/download/" in each[1]]
-    names = [each[1].partition("?")[0].rpartition("%2F")[2] for each in sent]
+def collect_downloads(store):
+    """Returns the names of the downloaded files, and the number of data bytes."""
+    sent = [request for request in store.control.requests() if "/download/" in request[1]]
+    names = [request[1].partition("?")[0].rpartition("%2F")[2] for request in sent]
     return names, sum(
-        each[3]
-        for name, each in zip(names, sent)
+        request[3]
+        for name, request in zip(names, sent)
         if name.startswith("random-") and ".index" not in name
     )
 
 
-def samples_of(path, **options):
+def open_samples(path, **options):
     fields = ["observation/state", "observation/text", "action", "reward", "discount"]
     return rlds.feeds.open(path, format="tfds", fields=fields, **options).transitions()
 
@@ -80,40 +80,40 @@ def size_of(local):
     return sum(file.stat().st_size for file in Path(local).glob("*tfrecord*"))
 
 
-def test_batches_are_those_of_the_same_files_here_and_bytes_are_fetched_once(store, local, url):
-    """Also by another feed, and in another process."""
-    samples = samples_of(url)
+def test_remote_batches_equal_local_ones_and_bytes_are_fetched_once(store, local, url):
+    """Another feed and another process reuse the bytes."""
+    samples = open_samples(url)
     feed = Feed(samples, 16, seed=1, epochs=3)
     assert "is in an object store" in feed.explain()
-    expected = Feed(samples_of(local), 16, seed=1, epochs=3, shuffle=feed.plans[0].shuffle)
+    expected = Feed(open_samples(local), 16, seed=1, epochs=3, shuffle=feed.plans[0].shuffle)
     state = expected.state_dict(5)
-    for batch, requested in zip(feed.iterate(), expected, strict=True):
-        assert_equal(batch, requested)
-    names, size = fetched(store)
-    assert sum(name.endswith(".index") for name in names) == 12  # No shard was read for these.
+    for batch, local_batch in zip(feed.iterate(), expected, strict=True):
+        assert_equal(batch, local_batch)
+    names, size = collect_downloads(store)
+    assert sum(name.endswith(".index") for name in names) == 12  # The indexes needed no shard.
     assert size == size_of(local)
     assert_equal(next(feed.iterate(state)), expected[5])
-    again = Feed(samples_of(url), 16, seed=1, epochs=3)
+    again = Feed(open_samples(url), 16, seed=1, epochs=3)
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert_equal(pool.apply(again.__getitem__, (7,)), expected[7])
     assert_equal(again[4], expected[4])
-    assert fetched(store)[1] == 0
+    assert collect_downloads(store)[1] == 0
 
 
 def rewards(feed):
     return [batch["reward"].tolist() for batch in feed]
 
 
-def test_processes_share_what_they_fetch(store, local, url):
-    """Also if all of them begin at the same time."""
-    feed = Feed(samples_of(url), 16, seed=1, epochs=2)
+def test_processes_share_fetched_bytes(store, local, url):
+    """Even if all of them begin at the same time."""
+    feed = Feed(open_samples(url), 16, seed=1, epochs=2)
     store.control.requests()
     with multiprocessing.get_context("fork").Pool(3) as pool:
         actual = pool.map(rewards, [feed] * 3, chunksize=1)
-    expected = Feed(samples_of(local), 16, seed=1, epochs=2, shuffle=feed.plans[0].shuffle)
+    expected = Feed(open_samples(local), 16, seed=1, epochs=2, shuffle=feed.plans[0].shuffle)
     assert actual == [rewards(expected)] * 3
-    # What a process does not get in ten seconds is fetched by another, too.
-    assert fetched(store)[1] <= 1.1 * size_of(local)
+    # After ten seconds without an answer, another process fetches the bytes, too.
+    assert collect_downloads(store)[1] <= 1.1 * size_of(local)
 
 
 @pytest.mark.parametrize("disk_bytes", [1 << 30, 1])
@@ -121,59 +121,59 @@ def test_without_an_index_each_shard_is_read_once(store, local, url, disk_bytes)
     for name in stores.list_directory(f"{url}/.feeds"):
         stores.as_path(f"{url}/.feeds/{name.name}").unlink()
     store.control.requests()
-    expected = Feed(samples_of(local), 16, shuffle="global")
+    expected = Feed(open_samples(local), 16, shuffle="global")
     for _ in range(2):
-        samples = samples_of(url, disk_bytes=disk_bytes)
+        samples = open_samples(url, disk_bytes=disk_bytes)
         assert_equal(Feed(samples, 16, shuffle="global")[3], expected[3])
     if disk_bytes > 1:
-        assert fetched(store)[1] == size_of(local)
+        assert collect_downloads(store)[1] == size_of(local)
 
 
-def test_fields_that_are_read_by_whole_episodes(store, local, url):
+def test_remote_fields_read_by_episode_equal_local_ones(store, local, url):
     names = ["observation/packed", "button", "observation/exact"]
     feed = Feed(rlds.feeds.open(url, format="tfds", fields=names).steps(), 16, epochs=1)
     expected = Feed(
         rlds.feeds.open(local, fields=names).steps(), 16, epochs=1, shuffle=feed.plans[0].shuffle
     )
-    for batch, requested in zip(feed, expected, strict=True):
-        assert_equal(batch, requested)
+    for batch, local_batch in zip(feed, expected, strict=True):
+        assert_equal(batch, local_batch)
 
 
-def test_no_more_of_the_disk_is_taken_than_allowed(store, local, url, tmp_path):
+def test_copies_take_no_more_disk_than_allowed(store, local, url, tmp_path):
     options = {"format": "tfds", "fields": ["observation/state"]}
     samples = rlds.feeds.open(url, disk_bytes=4 * _copies._BLOCK_SIZE, **options).steps()
     feed = Feed(samples, 4, seed=1, epochs=2)
     expected = Feed(
         rlds.feeds.open(local, **options).steps(), 4, seed=1, shuffle=feed.plans[0].shuffle
     )
-    for index in range(0, len(feed), 12):  # A batch needs more, which is dropped by the next one.
+    for index in range(0, len(feed), 12):  # The next batch drops the blocks above the limit.
         assert_equal(feed[index], expected[index])
     copies = [*(tmp_path / "cache").rglob("*tfrecord-000[01][0-9]")]
     assert len(copies) == 12
     assert sum(copy.stat().st_blocks * 512 for copy in copies) < size_of(local) / 2
 
 
-def test_what_comes_next_is_fetched_before_it_is_needed(store, local, url):
-    samples = samples_of(url)
+def test_next_blocks_are_fetched_ahead(store, local, url):
+    samples = open_samples(url)
     feed = Feed(samples, 4, seed=1, epochs=1)
     batches = feed.iterate()
-    made = [next(batches), next(batches)]
+    actual = [next(batches), next(batches)]
     copies = samples.table.storage.files.copies
-    while not all(each.fetch_times.all() for each in copies.objects):
+    while not all(copy.fetch_times.all() for copy in copies.objects):
         time.sleep(0.01)
     store.set(down=True)
-    made += batches
-    expected = Feed(samples_of(local), 4, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
-    assert len(made) == len(expected)
-    assert_equal(made[-1], expected[-1])
+    actual += batches
+    expected = Feed(open_samples(local), 4, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
+    assert len(actual) == len(expected)
+    assert_equal(actual[-1], expected[-1])
 
 
-def test_an_epoch_takes_few_requests_and_all_of_them_are_for_content(store, local, url):
-    """The requests themselves say of which version it has to be."""
+def test_epoch_needs_few_requests_all_for_content(store, local, url):
+    """Each request names the version of the object."""
     gcsfs = pytest.importorskip("gcsfs")
     if "generation" not in inspect.signature(gcsfs.GCSFileSystem.url).parameters:
         pytest.skip("this gcsfs cannot request a version")
-    samples = samples_of(url)
+    samples = open_samples(url)
     store.control.requests()
     for _ in Feed(samples, 64, seed=1, epochs=1):
         pass
@@ -182,20 +182,20 @@ def test_an_epoch_takes_few_requests_and_all_of_them_are_for_content(store, loca
     assert len(requests) <= 2 * len(samples.table.storage.indexes)
 
 
-@pytest.mark.slow  # It waits.
-def test_a_request_that_fails_or_gets_no_answer_is_made_again(store, local, url, monkeypatch):
+@pytest.mark.slow  # Waits for timeouts.
+def test_failed_or_stalled_request_is_repeated(store, local, url, monkeypatch):
     monkeypatch.setattr(
         _copies, "_REQUEST_TIMEOUT_S", 2.0 - _copies._MAX_REQUEST_BYTES / _copies._MIN_BYTES_PER_S
     )
-    samples = samples_of(url)
+    samples = open_samples(url)
     store.set(fail=2, stall=1)
-    expected = Feed(samples_of(local), 16, shuffle="global")
+    expected = Feed(open_samples(local), 16, shuffle="global")
     assert_equal(Feed(samples, 16, shuffle="global")[0], expected[0])
 
 
-def test_errors_name_the_object_and_nothing_is_left_out(store, local, url, monkeypatch):
-    feed = Feed(samples_of(url), 16, seed=1, epochs=1)
-    expected = Feed(samples_of(local), 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
+def test_errors_name_object_and_lose_no_batch(store, local, url, monkeypatch):
+    feed = Feed(open_samples(url), 16, seed=1, epochs=1)
+    expected = Feed(open_samples(local), 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
     batches = feed.iterate(prefetch=False)
     store.set(down=True)
     with monkeypatch.context() as impatient:
@@ -205,23 +205,23 @@ def test_errors_name_the_object_and_nothing_is_left_out(store, local, url, monke
         with pytest.raises(SourceError, match=where):
             next(batches)
     store.set()
-    for requested in expected:
-        assert_equal(next(batches), requested)
+    for local_batch in expected:
+        assert_equal(next(batches), local_batch)
 
 
-def test_what_a_full_disk_did_not_take_is_not_read(store, local, url, monkeypatch):
-    feed = Feed(samples_of(url), 16, shuffle="global")
-    expected = Feed(samples_of(local), 16, shuffle="global")
+def test_incomplete_writes_on_full_disk_are_not_read(store, local, url, monkeypatch):
+    feed = Feed(open_samples(url), 16, shuffle="global")
+    expected = Feed(open_samples(local), 16, shuffle="global")
     with monkeypatch.context() as full:
         write = os.pwrite
-        full.setattr(os, "pwrite", lambda file, data, at: write(file, data[: len(data) // 2], at))
+        full.setattr(os, "pwrite", lambda fd, data, pos: write(fd, data[: len(data) // 2], pos))
         with pytest.raises(SourceError, match=r"copies.* cannot be written: the disk is full"):
             feed[0]
     assert_equal(feed[0], expected[0])
 
 
-def test_an_object_that_is_gone_or_replaced_is_an_error(store, local, url, tmp_path):
-    first = samples_of(url)
+def test_missing_or_replaced_object_is_an_error(store, local, url, tmp_path):
+    first = open_samples(url)
     name = f"{url}/random-train.tfrecord-00003"
     stores.copy_file(name, f"{url}/other")
     stores.as_path(name).unlink()
@@ -230,57 +230,57 @@ def test_an_object_that_is_gone_or_replaced_is_an_error(store, local, url, tmp_p
     stores.move_file(f"{url}/other", name)
     with pytest.raises(SourceChangedError, match=r"00003: the object was replaced"):
         Feed(first, len(first))[0]
-    again = samples_of(url)
-    expected = Feed(samples_of(local), 9, shuffle=None)
+    again = open_samples(url)
+    expected = Feed(open_samples(local), 9, shuffle=None)
     assert_equal(Feed(again, 9, shuffle=None)[0], expected[0])
     shutil.rmtree(tmp_path / "cache" / "copies")
     with pytest.raises(SourceChangedError, match="its local copy was removed"):
         Feed(again, len(again))[0]
 
 
-def test_other_formats_are_read_many_episodes_at_a_time(store, tmp_path):
+def test_remote_array_record_equals_local_files(store, tmp_path):
     pytest.importorskip("array_record")
     episodes = feed_datasets.random_episodes(30, seed=1, longest=30)
-    here = feed_datasets.write(tmp_path / "here", episodes, file_format="array_record")
-    there = store.directory()
-    upload(here, there)
+    local = feed_datasets.write(tmp_path / "here", episodes, file_format="array_record")
+    remote = store.directory()
+    upload(local, remote)
     feed, expected = (
         Feed(rlds.feeds.open(path, fields=["action"], format="tfds").steps(), 16, epochs=2)
-        for path in (there, here)
+        for path in (remote, local)
     )
-    for batch, requested in zip(feed, expected, strict=True):
-        assert_equal(batch, requested)
+    for batch, local_batch in zip(feed, expected, strict=True):
+        assert_equal(batch, local_batch)
 
 
-@pytest.mark.slow  # It takes a server of its own.
-def test_batches_from_s3_are_those_of_local_files(local, tmp_path):
+@pytest.mark.slow  # Starts a server of its own.
+def test_batches_from_s3_equal_local_ones(local, tmp_path):
     with stores_of_tests.running("s3fs", tmp_path) as store:
         url = store.directory()
         upload(local, url)
-        feed = Feed(samples_of(url), 16, seed=1, epochs=1)
-        expected = Feed(samples_of(local), 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
-        for batch, requested in zip(feed, expected, strict=True):
-            assert_equal(batch, requested)
+        feed = Feed(open_samples(url), 16, seed=1, epochs=1)
+        expected = Feed(open_samples(local), 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
+        for batch, local_batch in zip(feed, expected, strict=True):
+            assert_equal(batch, local_batch)
 
 
-HUB = """
+HUB_SCRIPT = """
     import numpy as np
     import rlds.feeds, rlds.sources
     from rlds_ecosystem.files import stores
 
     local, url = {local!r}, "hf://datasets/owner/name"
-    plan = rlds.feeds.open(url, format="tfds").transitions()
-    feed = rlds.feeds.Feed(plan, 16, seed=1, epochs=1)
-    here = rlds.feeds.open(local).transitions()
-    expected = rlds.feeds.Feed(here, 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
-    for batch, wanted in zip(feed, expected, strict=True):
-        np.testing.assert_equal(batch, wanted)
+    samples = rlds.feeds.open(url, format="tfds").transitions()
+    feed = rlds.feeds.Feed(samples, 16, seed=1, epochs=1)
+    local_samples = rlds.feeds.open(local).transitions()
+    expected = rlds.feeds.Feed(local_samples, 16, seed=1, epochs=1, shuffle=feed.plans[0].shuffle)
+    for batch, local_batch in zip(feed, expected, strict=True):
+        np.testing.assert_equal(batch, local_batch)
     assert len(rlds.sources.open(url, format="tfds")) == 60
     names = sorted(path.name for path in stores.as_path(url).iterdir())
     assert names and not stores.as_path(url + "/nothing").exists()
-    for wrong in (url + "/nothing", "hf://datasets/owner/another/file"):
+    for missing in (url + "/nothing", "hf://datasets/owner/another/file"):
         try:
-            stores.open_binary(wrong)
+            stores.open_binary(missing)
         except FileNotFoundError as error:
             assert "or it is private: log in with `hf auth login`" in str(error), error
     for write in (stores.as_path(url + "/new").mkdir, lambda: stores.as_path(url).write_bytes(b"")):
@@ -301,12 +301,12 @@ def test_a_feed_reads_byte_ranges_from_the_hub(local, tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as hub:
         try:
             address = hub.stdout.readline().strip()
-            named = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1"}
-            script = textwrap.dedent(HUB.format(local=str(folder)))
-            subprocess.run([sys.executable, "-c", script], env=os.environ | named, check=True)
+            variables = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1"}
+            script = textwrap.dedent(HUB_SCRIPT.format(local=str(folder)))
+            subprocess.run([sys.executable, "-c", script], env=os.environ | variables, check=True)
         finally:
             hub.kill()
             lines = hub.stdout.read().splitlines()
-    asked = [line for line in lines if line.startswith("/api/datasets/owner/name")]
-    assert len(asked) == 2  # Which commit there is, and which files that has.
+    listings = [line for line in lines if line.startswith("/api/datasets/owner/name")]
+    assert len(listings) == 2  # The commit, and its files.
     assert any("tfrecord" in line and "bytes=" in line for line in lines)

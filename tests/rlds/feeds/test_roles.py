@@ -1,4 +1,4 @@
-"""The roles of the fields of robot datasets that are known."""
+"""Roles of the fields of registered robot datasets."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from rlds.feeds.octo import OctoSamples
 from rlds.feeds.openvla import OpenVLASamples
 
 
-def test_the_fields_that_are_stored(tmp_path):
+def test_roles_of_registered_datasets_name_stored_fields(tmp_path):
     roles = Roles.of_dataset("fractal20220817_data")
     assert roles.images == {"primary": "observation/image"}
     state = ("observation/base_pose_tool_reached", "observation/gripper_closed")
@@ -26,7 +26,7 @@ def test_the_fields_that_are_stored(tmp_path):
         Roles.of_dataset("cartpole")
 
 
-def test_the_standard_with_its_masks(tmp_path):
+def test_standard_roles_use_action_masks(tmp_path):
     # Images stay files until a batch needs them.
     stored = rlds.sources.open(raw_oxe.bridge_dataset(tmp_path), "train", decode_images=False)
     episodes = rlds.robotics.standardized(stored)

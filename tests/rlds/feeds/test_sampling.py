@@ -15,14 +15,14 @@ from rlds.feeds.returns import lambda_returns
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Two datasets of episodes, the first in place, the second read by whole episodes."""
-    made = []
+    """Two datasets: the first is read in place, the second by whole episodes."""
+    datasets = []
     for seed, file_format in ((3, "tfrecord"), (4, "array_record")):
         episodes = feed_datasets.random_episodes(9, seed=seed)
         directory = tmp_path_factory.mktemp(file_format)
         feed_datasets.write(directory, episodes, file_format=file_format)
-        made.append((directory, episodes))
-    return made
+        datasets.append((directory, episodes))
+    return datasets
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def table(data):
     return rlds.feeds.open(data[0][0])
 
 
-def test_samples_are_drawn_by_the_weights_of_episodes(table):
+def test_samples_are_drawn_by_weights_of_episodes(table):
     counts = table.steps().counts()
     episode_weights = np.where(np.arange(len(counts)) % 2, 1.0, 0.0)
     samples = table.steps().weighted(episode_weights=episode_weights).with_goals(seed=1)
@@ -40,17 +40,17 @@ def test_samples_are_drawn_by_the_weights_of_episodes(table):
     shares = np.bincount(drawn, minlength=len(counts)) / len(drawn)
     expected = episode_weights * counts / (episode_weights * counts).sum()
     np.testing.assert_allclose(shares, expected, atol=0.03)
-    again = pickle.loads(pickle.dumps(feed))
-    assert (again[5]["sample_number"] == feed[5]["sample_number"]).all()
+    unpickled = pickle.loads(pickle.dumps(feed))
+    assert (unpickled[5]["sample_number"] == feed[5]["sample_number"]).all()
     state = feed.state_dict(3)
     other = rlds.feeds.Feed(
         table.steps().weighted(episode_weights=episode_weights + 1), 512, seed=2
     )
     with pytest.raises(ValueError, match="the samples were not steps"):
         other.start_of(state)
-    for wrong in ({"weights": [1.0]}, {"episode_weights": -episode_weights}, {"balance": [1]}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            table.steps().weighted(**wrong)
+    for options in ({"weights": [1.0]}, {"episode_weights": -episode_weights}, {"balance": [1]}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            table.steps().weighted(**options)
     with pytest.raises(ValueError, match="all weights are zero"):
         table.steps().weighted(episode_weights=episode_weights * 0)
     with pytest.raises(ValueError, match="omit the argument"):
@@ -62,29 +62,29 @@ def test_balance_counts_values_and_not_episodes(table):
     samples = table.steps().weighted(balance=values)
     filtered = samples.filter(lambda batch: np.ones(len(batch["action"]), bool), fields=["action"])
     episodes, _ = samples.locate(np.arange(len(samples)))
-    for some in (samples, filtered):
-        shares = [some.weights[values[episodes] == value].sum() for value in "abc"]
+    for subset in (samples, filtered):
+        shares = [subset.weights[values[episodes] == value].sum() for value in "abc"]
         np.testing.assert_allclose(shares, 1.0)
 
 
-def test_each_row_says_what_it_is(table, data):
+def test_number_fields_identify_each_row(table, data):
     other = rlds.feeds.open(data[1][0])
     mixture = rlds.feeds.Mixture([table.transitions(), other.transitions()], [1, 3])
     batch = rlds.feeds.Feed(mixture, 256, number_fields=True)[1]
     assert 0.6 < batch["part_number"].mean() < 0.9
     for row in range(0, 256, 40):
-        part = mixture.datasets[int(batch["part_number"][row])]
-        sample = part[int(batch["sample_number"][row])]
+        dataset = mixture.datasets[int(batch["part_number"][row])]
+        sample = dataset[int(batch["sample_number"][row])]
         assert (sample["action"] == batch["action"][row]).all()
-        at = int(batch["episode_number"][row]), int(batch["step_number"][row])
-        assert (part.table.read(at[0], at[1], at[1] + 1)["action"][0] == sample["action"]).all()
+        episode, step = int(batch["episode_number"][row]), int(batch["step_number"][row])
+        assert (dataset.table.read(episode, step, step + 1)["action"] == sample["action"]).all()
 
 
 def test_finite_and_nested_mixtures_draw_their_shares(table, data):
     other = rlds.feeds.open(data[1][0])
-    one, two, three = table.steps(), other.steps(), table.steps(only_real=True)
-    inner = rlds.feeds.Mixture([one, two], [1, 1])
-    mixture = rlds.feeds.Mixture([inner, three], [3, 1])
+    first, second, third = table.steps(), other.steps(), table.steps(only_real=True)
+    inner = rlds.feeds.Mixture([first, second], [1, 1])
+    mixture = rlds.feeds.Mixture([inner, third], [3, 1])
     assert mixture.counts.tolist() == [24576, 24576, 16384]
     for remainder in ("carry", "short", "drop"):
         feed = rlds.feeds.Feed(mixture, 7, epochs=2, remainder=remainder, number_fields=True)
@@ -96,18 +96,18 @@ def test_finite_and_nested_mixtures_draw_their_shares(table, data):
             for row in zip(batch["part_number"], batch["sample_number"])
         ]
         size = mixture.size(0)
-        each = 2 * size if remainder == "carry" else 2 * (size - size % 7 * (remainder == "drop"))
-        assert len(rows) == each
+        dropped = 0 if remainder == "carry" else size % 7 * (remainder == "drop")
+        assert len(rows) == 2 * (size - dropped)
         if remainder != "drop":
-            everything = {
-                (p, n) for p, part in enumerate(mixture.datasets) for n in range(len(part))
+            all_samples = {
+                (p, n) for p, samples in enumerate(mixture.datasets) for n in range(len(samples))
             }
-            assert everything <= {(int(p), int(n)) for p, n in rows[:size]}
-            # One sample less would not do: the last one completes the last part.
-            assert everything - {(int(p), int(n)) for p, n in rows[: size - 1]}
+            assert all_samples <= {(int(p), int(n)) for p, n in rows[:size]}
+            # The last sample completes the epoch of the last dataset.
+            assert all_samples - {(int(p), int(n)) for p, n in rows[: size - 1]}
 
 
-def test_offsets_are_padded_at_the_ends_of_episodes(table, data):
+def test_offsets_are_padded_at_ends_of_episodes(table, data):
     _, episodes = data[0]
     offsets = {"observation/state": [-4, 0, 2], "action": range(0, 6, 2)}
     for padding in ("edge", "zeros"):
@@ -119,22 +119,22 @@ def test_offsets_are_padded_at_the_ends_of_episodes(table, data):
             ends = {"observation/state": length}
             ends["action"] = max(length - episode["final_observation_known"], 0)
             for step in range(length):
-                for path, given in offsets.items():
+                for path, positions in offsets.items():
                     column = steps["observation"]["state"] if "/" in path else steps["action"]
-                    got = batch["observation"]["state"] if "/" in path else batch["action"]
+                    stored = batch["observation"]["state"] if "/" in path else batch["action"]
                     pads = (
                         batch["observation"]["state_is_pad"]
                         if "/" in path
                         else batch["action_is_pad"]
                     )
-                    for position, offset in enumerate(given):
-                        at = step + offset
-                        is_pad = not 0 <= at < ends[path]
+                    for position, offset in enumerate(positions):
+                        index = step + offset
+                        is_pad = not 0 <= index < ends[path]
                         assert pads[row, position] == is_pad
-                        value = column[min(max(at, 0), max(ends[path] - 1, 0))]
+                        value = column[min(max(index, 0), max(ends[path] - 1, 0))]
                         if is_pad and padding == "zeros":
                             value = value * 0
-                        np.testing.assert_array_equal(got[row, position], value)
+                        np.testing.assert_array_equal(stored[row, position], value)
                 row += 1
     assert batch["reward"].ndim == 1
     with pytest.raises(KeyError, match="no field 'camera'"):
@@ -143,49 +143,49 @@ def test_offsets_are_padded_at_the_ends_of_episodes(table, data):
         table.offsets({"action": [0.1]})
 
 
-def _loop_returns(episode, values, gamma, lambda_):
-    """The definition, one step after the other."""
+def _compute_returns(episode, values, gamma, lambda_):
+    """Computes lambda returns by their definition, step by step."""
     steps, length = episode["steps"], len(episode["steps"]["is_last"])
     is_known = bool(episode["final_observation_known"])
     ends_here = length and bool(steps["is_terminal"][-1])
-    number = max(length - 1 + (not is_known and ends_here), 0)
+    num_transitions = max(length - 1 + (not is_known and ends_here), 0)
     actual = np.array(values, np.float64)
-    for step in reversed(range(number)):
+    for step in reversed(range(num_transitions)):
         discount = float(steps["discount"][step]) * gamma
-        if step == number - 1 and ends_here:
+        if step == num_transitions - 1 and ends_here:
             discount = 0.0
         after = min(step + 1, length - 1)
-        ahead = actual[after] if step < number - 1 else values[after]
+        ahead = actual[after] if step < num_transitions - 1 else values[after]
         mixed = (1 - lambda_) * values[after] + lambda_ * ahead
         actual[step] = float(steps["reward"][step]) + discount * mixed
     return actual
 
 
-def test_returns_and_columns_in_memory(data):
+def test_returns_equal_definition_and_become_columns(data):
     for directory, episodes in data:
         table = rlds.feeds.open(directory)
         values = np.random.default_rng(0).normal(size=table.num_steps)
         ends = np.cumsum(table.outlines.num_steps)[:-1]
-        for gamma, lambda_, given in ((1.0, 1.0, None), (0.9, 0.7, values), (0.9, 0.0, values)):
+        for gamma, lambda_, baseline in ((1.0, 1.0, None), (0.9, 0.7, values), (0.9, 0.0, values)):
             expected = [
-                _loop_returns(episode, each, gamma, lambda_)
-                for episode, each in zip(episodes, np.split(values * (given is not None), ends))
+                _compute_returns(episode, value, gamma, lambda_)
+                for episode, value in zip(episodes, np.split(values * (baseline is not None), ends))
             ]
-            got = lambda_returns(table, gamma=gamma, lambda_=lambda_, values=given)
+            got = lambda_returns(table, gamma=gamma, lambda_=lambda_, values=baseline)
             np.testing.assert_allclose(got, np.concatenate(expected), rtol=1e-6, atol=1e-6)
-        some = table.filter_episodes(np.arange(table.num_episodes) % 2 == 0)
-        returns = lambda_returns(some).astype(np.float32)
-        extended = some.with_column("return", returns)
+        even = table.filter_episodes(np.arange(table.num_episodes) % 2 == 0)
+        returns = lambda_returns(even).astype(np.float32)
+        extended = even.with_column("return", returns)
         samples = pickle.loads(pickle.dumps(extended.transitions(2)))
         indices = np.arange(len(samples))[::-1]
-        at = samples.locate(indices)
-        begins = np.cumsum(some.outlines.num_steps) - some.outlines.num_steps
+        locations = samples.locate(indices)
+        begins = np.cumsum(even.outlines.num_steps) - even.outlines.num_steps
         np.testing.assert_array_equal(
-            samples.batch(indices)["return"], returns[begins[at[0]] + at[1]]
+            samples.batch(indices)["return"], returns[begins[locations[0]] + locations[1]]
         )
         windows = extended.windows(horizon=3, horizon_fields=["action", "return"])
         assert windows.batch([0])["return"].shape == (1, 3)
-        assert extended.fingerprint() != some.fingerprint()
+        assert extended.fingerprint() != even.fingerprint()
     with pytest.raises(ValueError, match="values: got the shape"):
         table.with_column("return", [1.0])
     with pytest.raises(ValueError, match="already"):
@@ -194,20 +194,20 @@ def test_returns_and_columns_in_memory(data):
         lambda_returns(table, lambda_=2)
 
 
-def test_several_datasets_are_one_table(data, tmp_path):
+def test_several_datasets_open_as_one_table(data, tmp_path):
     paths = [directory for directory, _ in data]
     table = rlds.feeds.open(paths)
     tables = [rlds.feeds.open(path) for path in paths]
-    assert table.num_episodes == sum(each.num_episodes for each in tables)
+    assert table.num_episodes == sum(dataset.num_episodes for dataset in tables)
     samples = pickle.loads(pickle.dumps(table.transitions(n=2)))
-    expected = [each.transitions(n=2) for each in tables]
+    expected = [dataset.transitions(n=2) for dataset in tables]
     indices = np.random.default_rng(0).permutation(len(samples))
     got = samples.batch(indices)
     assert len(samples) == sum(map(len, expected))
     first = len(expected[0])
     for row, index in enumerate(indices.tolist()):
-        part, at = (0, index) if index < first else (1, index - first)
-        sample = expected[part][at]
+        dataset, row = (0, index) if index < first else (1, index - first)
+        sample = expected[dataset][row]
         for path in ("action", "reward", "discount", "next_observation"):
             if path == "next_observation":
                 for name, value in sample[path].items():
@@ -226,11 +226,11 @@ def test_several_datasets_are_one_table(data, tmp_path):
     with pytest.raises(FileNotFoundError, match="no file or folder matches"):
         rlds.feeds.open(tmp_path / "none*")
     with pytest.raises(TypeError, match="field 'reward': dataset 1 has nothing"):
-        without = rlds.editing.prepare_edit(paths[1], [rlds.editing.Drop("steps/reward")]).view
-        rlds.feeds.open([paths[0], rlds.sources.Episodes(without, without.splits[0])])
+        edited = rlds.editing.prepare_edit(paths[1], [rlds.editing.Drop("steps/reward")]).view
+        rlds.feeds.open([paths[0], rlds.sources.Episodes(edited, edited.splits[0])])
 
 
-def test_sum_tree_finds_as_searchsorted_does():
+def test_sum_tree_finds_same_index_as_searchsorted():
     rng = np.random.default_rng(0)
     for size in (1, 63, 64, 65, 5000):
         values = rng.random(size) * (rng.random(size) > 0.3)
@@ -250,7 +250,7 @@ def test_sum_tree_finds_as_searchsorted_does():
         assert values[tree.find(np.array([tree.total * 2]))[0]] > 0
 
 
-def test_samples_are_drawn_by_their_priorities(table):
+def test_samples_are_drawn_by_priorities(table):
     samples = table.transitions()
     feed = PrioritizedFeed(samples, 64, seed=3, alpha=0.5, beta=1.0, epsilon=0.0)
     first = next(feed)
@@ -263,7 +263,7 @@ def test_samples_are_drawn_by_their_priorities(table):
         batch = next(feed)
         np.add.at(draws, batch["sample_number"], 1)
     assert np.flatnonzero(draws).tolist() == [2, 5]
-    assert draws[2] / draws.sum() == pytest.approx(2 / 3, abs=0.02)  # Of 4 ** 0.5 and 1.
+    assert draws[2] / draws.sum() == pytest.approx(2 / 3, abs=0.02)  # 4 ** 0.5 to 1.
     rare = batch["importance_weight"][batch["sample_number"] == 5]
     common = batch["importance_weight"][batch["sample_number"] == 2]
     assert (rare == 1.0).all()
@@ -291,8 +291,8 @@ def test_samples_are_drawn_by_their_priorities(table):
         feed.update([len(samples)], [1.0])
 
 
-def test_goals_with_rewards_of_their_own(table):
-    def reached(batch):
+def test_reward_fn_sets_rewards_of_relabelled_goals(table):
+    def compute_reward(batch):
         return (batch["goal_distance"] == 1).astype(np.float32) + 100
 
     samples = table.transitions().with_goals(
@@ -300,7 +300,7 @@ def test_goals_with_rewards_of_their_own(table):
         fields="observation/state",
         fraction=0.8,
         goal_field="observation/state",
-        reward_fn=reached,
+        reward_fn=compute_reward,
     )
     batch, plain = (
         samples.batch(np.arange(len(samples))),
@@ -309,11 +309,11 @@ def test_goals_with_rewards_of_their_own(table):
     is_own = batch["goal_distance"] == -1
     assert 0.1 < is_own.mean() < 0.3
     np.testing.assert_array_equal(batch["reward"][is_own], plain["reward"][is_own])
-    np.testing.assert_array_equal(batch["reward"][~is_own], reached(batch)[~is_own])
+    np.testing.assert_array_equal(batch["reward"][~is_own], compute_reward(batch)[~is_own])
     own_state = plain["observation"]["state"]
     np.testing.assert_array_equal(batch["goal"]["state"][is_own], own_state[is_own])
-    everything = table.transitions().with_goals(seed=1, fields="observation/state")
-    goals = everything.batch(np.arange(len(samples)))["goal"]["state"]
+    all_relabelled = table.transitions().with_goals(seed=1, fields="observation/state")
+    goals = all_relabelled.batch(np.arange(len(samples)))["goal"]["state"]
     np.testing.assert_array_equal(batch["goal"]["state"][~is_own], goals[~is_own])
     with pytest.raises(ValueError, match="goal_field"):
         table.steps().with_goals(seed=1, fraction=0.5)
@@ -321,7 +321,7 @@ def test_goals_with_rewards_of_their_own(table):
         table.steps().with_goals(seed=1, fields="observation/state", goal_field="observation/exact")
 
 
-def test_columns_hold_a_value_for_each_episode(data):
+def test_columns_hold_one_value_per_episode(data):
     for directory, episodes in data:
         table = rlds.feeds.open(directory)
         firsts = np.array(

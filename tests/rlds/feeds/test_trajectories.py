@@ -1,4 +1,4 @@
-"""Tables whose episodes a function has made."""
+"""Tables of episodes that a function changes."""
 
 import pickle
 
@@ -16,7 +16,7 @@ def fixture_directory(tmp_path_factory):
     return arm_datasets.write_all(tmp_path_factory.mktemp("trajectories") / "data")
 
 
-def reversed_without_first(steps):
+def reverse_without_first(steps):
     """Renames fields, changes values, drops and reorders steps, and moves images."""
     observation = {"double": steps["action"] * 2, "number": np.arange(len(steps["action"]))}
     for path, column in named_leaves(steps["observation"]):
@@ -25,55 +25,55 @@ def reversed_without_first(steps):
     return nest({path: column[:0:-1] for path, column in named_leaves(steps)})
 
 
-def is_long(steps):
+def drop_short(steps):
     return steps if len(steps["action"]) > 3 else {"action": steps["action"][:0]}
 
 
 @pytest.mark.parametrize("form", arm_datasets.FORMATS)
-def test_what_a_function_makes_of_episodes(directory, form):
+def test_map_episodes_changes_fields_values_and_order(directory, form):
     name, camera, *_ = arm_datasets.FIELDS[form]
     table = rlds.feeds.open(directory / name, "train")
-    made = map_episodes(table, reversed_without_first)
+    mapped = map_episodes(table, reverse_without_first)
     lengths = table.outlines.num_steps
-    assert made.outlines.num_steps.tolist() == np.maximum(lengths - 1, 0).tolist()
+    assert mapped.outlines.num_steps.tolist() == np.maximum(lengths - 1, 0).tolist()
     stored_camera, camera = camera, camera.rpartition("/")[2]
     image = f"observation/{camera}"
     stored_image = f"observation/{stored_camera}"
-    assert made.storage.is_image(image) == table.storage.is_image(stored_image)
+    assert mapped.storage.is_image(image) == table.storage.is_image(stored_image)
     for episode, length in enumerate(lengths.tolist()):
         stored = table.read(episode)
-        actual = made.read(episode)["observation"]
+        actual = mapped.read(episode)["observation"]
         np.testing.assert_array_equal(actual["double"], 2 * stored["action"][:0:-1])
         assert actual["number"].tolist() == list(range(length))[:0:-1]
         expected = dict(named_leaves(stored["observation"]))[stored_camera]
         np.testing.assert_array_equal(actual[camera], expected[:0:-1])
-    # Another process, which gets other steps of it.
-    again = pickle.loads(pickle.dumps(made.select([image, "observation/number"])))
-    assert again.fingerprint() == made.select([image, "observation/number"]).fingerprint()
-    one, other = (Feed(each.steps(), 4, seed=1)[2]["observation"] for each in (made, again))
-    np.testing.assert_array_equal(one[camera], other[camera])
-    assert one["number"].tolist() == other["number"].tolist()
+    # A copy for another process, with fewer fields.
+    copy = pickle.loads(pickle.dumps(mapped.select([image, "observation/number"])))
+    assert copy.fingerprint() == mapped.select([image, "observation/number"]).fingerprint()
+    batch, copied = (Feed(view.steps(), 4, seed=1)[2]["observation"] for view in (mapped, copy))
+    np.testing.assert_array_equal(batch[camera], copied[camera])
+    assert batch["number"].tolist() == copied["number"].tolist()
 
 
-def test_episodes_are_left_out(directory):
+def test_episodes_without_steps_are_left_out(directory):
     table = rlds.feeds.open(directory / "arm", "train").filter_episodes([0, 1, 3])
-    made = map_episodes(table, is_long)
-    assert made.outlines.num_steps.tolist() == [5, 0, 6]
-    kept = made.filter_episodes(made.outlines.num_steps > 0)
+    mapped = map_episodes(table, drop_short)
+    assert mapped.outlines.num_steps.tolist() == [5, 0, 6]
+    kept = mapped.filter_episodes(mapped.outlines.num_steps > 0)
     np.testing.assert_array_equal(kept.read(1)["action"], table.read(2)["action"])
-    # It knows what is said of the episodes, and can be mapped once more.
+    # Metadata stays available, and a mapped table can be mapped again.
     success = kept.filter_episodes(lambda e: b"3.h5" in e.metadata["episode_metadata/file_path"])
-    twice = map_episodes(success, reversed_without_first)
+    twice = map_episodes(success, reverse_without_first)
     wrist = twice.read(0)["observation"]["wrist_image_left"]
     np.testing.assert_array_equal(wrist, table.read(2)["observation"]["wrist_image_left"][:0:-1])
 
 
 def test_mapped_episodes_fit_a_cache_of_100_bytes(directory):
     table = rlds.feeds.open(directory / "arm", "train", cache_bytes=100)
-    made = map_episodes(table, reversed_without_first)
-    assert not made.storage.is_random("observation/double")
-    assert made.storage.is_random("observation/wrist_image_left")
-    batches = list(Feed(made.select(["observation/double"]).steps(), 3, epochs=1))
+    mapped = map_episodes(table, reverse_without_first)
+    assert not mapped.storage.is_random("observation/double")
+    assert mapped.storage.is_random("observation/wrist_image_left")
+    batches = list(Feed(mapped.select(["observation/double"]).steps(), 3, epochs=1))
     actual = np.concatenate([batch["observation"]["double"] for batch in batches])
     stored = [2 * table.read(episode)["action"][1:] for episode in range(4)]
     np.testing.assert_array_equal(np.sort(actual, 0), np.sort(np.concatenate(stored), 0))
@@ -89,7 +89,7 @@ def test_mapped_episodes_fit_a_cache_of_100_bytes(directory):
         (lambda steps: {"a": steps["action"][:0]}, "returned no step"),
     ],
 )
-def test_functions_that_make_no_trajectories(directory, function, error):
+def test_functions_must_return_trajectories(directory, function, error):
     table = rlds.feeds.open(directory / "arm", "train")
     with pytest.raises(ValueError, match=error):
         map_episodes(table, function)

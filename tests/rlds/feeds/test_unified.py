@@ -1,4 +1,4 @@
-"""Datasets with other fields, sizes and rates in one mixture."""
+"""Datasets with different fields, sizes and rates in one mixture."""
 
 import pickle
 
@@ -42,16 +42,16 @@ def fixture_directory(tmp_path_factory):
     return arm_datasets.write_all(tmp_path_factory.mktemp("unified") / "data")
 
 
-def table_of(directory, form):
+def open_table(directory, form):
     return rlds.feeds.open(directory / arm_datasets.FIELDS[form][0], "train")
 
 
 @pytest.mark.parametrize("form", arm_datasets.FORMATS)
-def test_fields_are_those_that_are_declared(directory, form):
-    table = table_of(directory, form)
-    made = unify(table, LIKE, FIELDS[form])
-    assert {path: field.shape for path, field in made.fields.items()} == {
-        **{path: given[1] for path, given in LIKE.items() if given is not bytes},
+def test_unified_fields_have_declared_shapes(directory, form):
+    table = open_table(directory, form)
+    unified = unify(table, LIKE, FIELDS[form])
+    assert {path: field.shape for path, field in unified.fields.items()} == {
+        **{path: spec[1] for path, spec in LIKE.items() if spec is not bytes},
         "language_instruction": (),
         **dict.fromkeys(
             ("observation/primary_mask", "observation/wrist_mask", "language_instruction_mask"), ()
@@ -59,9 +59,9 @@ def test_fields_are_those_that_are_declared(directory, form):
         "observation/state_mask": (6,),
         "action_mask": (5,),
     }
-    assert made.outlines.num_steps.tolist() == table.outlines.num_steps.tolist()
+    assert unified.outlines.num_steps.tolist() == table.outlines.num_steps.tolist()
     for episode in range(table.num_episodes):
-        stored, actual = table.read(episode), made.read(episode)
+        stored, actual = table.read(episode), unified.read(episode)
         width = stored["action"].shape[1]
         assert actual["action"].dtype == np.float32
         np.testing.assert_array_equal(actual["action"][:, :width], stored["action"].astype("f4"))
@@ -72,53 +72,53 @@ def test_fields_are_those_that_are_declared(directory, form):
             image, mask = (actual["observation"][camera + end] for end in ("", "_mask"))
             assert mask.all() if path else not (mask.any() or image.any())
             if path:
-                before = stored
-                for part in path.split("/"):
-                    before = before[part]
-                np.testing.assert_array_equal(image, resize(before, (5, 7)))
+                source = stored
+                for key in path.split("/"):
+                    source = source[key]
+                np.testing.assert_array_equal(image, resize(source, (5, 7)))
     state = actual["observation"]["state_mask"][0].tolist()
     expected = {"rlds": [1, 1, 1, 0, 1, 0], "lerobot": [1, 1, 1, 0, 0, 0], "log": [0] * 6}
     assert state == list(map(bool, expected[form]))
     texts = actual["language_instruction"]
     assert actual["language_instruction_mask"].tolist() == [len(text) > 0 for text in texts]
-    again = pickle.loads(pickle.dumps(made))
-    assert again.fingerprint() == made.fingerprint()
-    np.testing.assert_array_equal(again.read(0)["action"], made.read(0)["action"])
+    unpickled = pickle.loads(pickle.dumps(unified))
+    assert unpickled.fingerprint() == unified.fingerprint()
+    np.testing.assert_array_equal(unpickled.read(0)["action"], unified.read(0)["action"])
 
 
 @pytest.mark.parametrize("form", ["rlds", "lerobot"])
-def test_a_mask_is_read_without_its_text(directory, form):
-    made = unify(table_of(directory, form), LIKE, FIELDS[form])
+def test_mask_of_text_is_readable_without_text(directory, form):
+    unified = unify(open_table(directory, form), LIKE, FIELDS[form])
     name = "language_instruction_mask"
-    both, alone = made.read(1), made.select([name]).read(1)
+    both, alone = unified.read(1), unified.select([name]).read(1)
     assert alone[name].tolist() == both[name].tolist()
 
 
 @pytest.mark.parametrize("to_hz", [2, 4, 5])
-def test_whole_episodes_have_the_values_of_rows(directory, to_hz):
-    table = table_of(directory, "rlds")
+def test_episodes_of_view_equal_rows(directory, to_hz):
+    table = open_table(directory, "rlds")
     like = {"action": ("float32", (5,)), "text": bytes}
     fields = {"action": "action", "text": "language_instruction"}
     relative = {"action": [True, True, False, False]}
-    made = unify(table, like, fields, hz=10, to_hz=to_hz, relative=relative)
-    view = made.storage.view
+    unified = unify(table, like, fields, hz=10, to_hz=to_hz, relative=relative)
+    view = unified.storage.view
     for index in range(table.num_episodes):
-        rows, whole = made.read(index), view.read(view.splits[0], index).steps
-        assert whole.keys() == rows.keys() == {"action", "action_mask", "text", "text_mask"}
+        rows, episode = unified.read(index), view.read(view.splits[0], index).steps
+        assert episode.keys() == rows.keys() == {"action", "action_mask", "text", "text_mask"}
         for name, column in rows.items():
-            np.testing.assert_array_equal(whole[name], column)
+            np.testing.assert_array_equal(episode[name], column)
 
 
 @pytest.mark.parametrize("to_hz", [2, 4, 5, 10, 25])
-def test_rates_are_changed_by_time(directory, to_hz):
-    """From 10 steps a second. The sum of what is relative stays the same."""
-    table = table_of(directory, "rlds")
+def test_resampling_picks_nearest_step_and_sums_relative_actions(directory, to_hz):
+    """The source has 10 steps per second."""
+    table = open_table(directory, "rlds")
     relative = {"action": [True, True, False, False]}
     like = {"action": ("float32", (4,)), "is_last": (bool, ())}
     fields = {"action": "action", "is_last": "is_last"}
-    made = unify(table, like, fields, hz=10, to_hz=to_hz, relative=relative)
+    unified = unify(table, like, fields, hz=10, to_hz=to_hz, relative=relative)
     for episode, length in enumerate(table.outlines.num_steps.tolist()):
-        stored, actual = table.read(episode)["action"], made.read(episode)["action"]
+        stored, actual = table.read(episode)["action"], unified.read(episode)["action"]
         times = np.arange(1000) / to_hz
         times = times[times <= (length - 1) / 10 + 1e-9]
         nearest = np.rint(times * 10).astype(int)
@@ -129,53 +129,53 @@ def test_rates_are_changed_by_time(directory, to_hz):
             expected = stored[nearest, :2] * np.float32(10 / to_hz)
         else:
             ends = np.append(nearest[1:], max(real, nearest[-1]))
-            parts = zip(nearest, np.minimum(ends, real), strict=True)
-            expected = [stored[begin:end, :2].sum(0) for begin, end in parts]
+            ranges = zip(nearest, np.minimum(ends, real), strict=True)
+            expected = [stored[begin:end, :2].sum(0) for begin, end in ranges]
         if to_hz != 10:
             np.testing.assert_allclose(actual[:, :2], expected, atol=1e-5)
-    assert (made.outlines.num_transitions <= made.outlines.num_steps).all()
+    assert (unified.outlines.num_transitions <= unified.outlines.num_steps).all()
 
 
-def test_a_mixture_of_all(directory):
-    parts = {
-        form: unify(table_of(directory, form), LIKE, FIELDS[form]).windows(horizon=2)
+def test_mixture_follows_weights_and_temperature(directory):
+    samples = {
+        form: unify(open_table(directory, form), LIKE, FIELDS[form]).windows(horizon=2)
         for form in arm_datasets.FORMATS
     }
-    feed = Feed(Mixture(parts, {"rlds": 2, "lerobot": 1, "log": 1}), 400, number_fields=True)
+    feed = Feed(Mixture(samples, {"rlds": 2, "lerobot": 1, "log": 1}), 400, number_fields=True)
     batch = feed[0]
     counts = np.bincount(batch["part_number"])
     assert counts.tolist() == pytest.approx([200, 100, 100], abs=40)
     has_camera = batch["observation"]["primary_mask"][:, 0]
     np.testing.assert_array_equal(has_camera, batch["part_number"] != 1)
-    # Each is normalized by its own statistics.
+    # Each dataset is normalized by its own statistics.
     normalized = [
-        samples.normalize(samples.table.compute_statistics(["action"]), fields=["action"])
-        for samples in parts.values()
+        windows.normalize(windows.table.compute_statistics(["action"]), fields=["action"])
+        for windows in samples.values()
     ]
     assert np.isfinite(Feed(Mixture(normalized), 50)[0]["action"]).all()
-    shares = {t: Mixture(parts, temperature=t).counts / 65536 for t in (1, 2, 1e9)}
-    sizes = np.array([len(samples) for samples in parts.values()])
+    shares = {t: Mixture(samples, temperature=t).counts / 65536 for t in (1, 2, 1e9)}
+    sizes = np.array([len(windows) for windows in samples.values()])
     np.testing.assert_allclose(shares[1], sizes / sizes.sum(), atol=1e-4)
     np.testing.assert_allclose(shares[2], sizes**0.5 / (sizes**0.5).sum(), atol=1e-4)
     np.testing.assert_allclose(shares[1e9], 1 / 3, atol=1e-4)
     with pytest.raises(ValueError, match=r"weights: got \['rlds'\], expected \['lerobot'"):
-        Mixture(parts, {"rlds": 1})
+        Mixture(samples, {"rlds": 1})
     with pytest.raises(ValueError, match="temperature must be positive"):
-        Mixture(parts, temperature=0)
+        Mixture(samples, temperature=0)
 
 
-def test_what_is_known_of_open_x(tmp_path):
+def test_fields_of_open_x_datasets_are_registered(tmp_path):
     raw_oxe.fractal(tmp_path / "fractal20220817_data" / "0.1.0")
     table = rlds.feeds.open(tmp_path / "fractal20220817_data", "train")
     like = {**LIKE, "action": ("float32", (12,)), "observation/state": ("float32", (9,))}
-    made = unify(table, like, to_hz=1)  # Of 3 steps a second.
-    step = made.read(0)
+    unified = unify(table, like, to_hz=1)  # From 3 steps per second.
+    step = unified.read(0)
     assert step["observation"]["primary_mask"].all()
     assert not step["observation"]["wrist_mask"].any()
     assert step["observation"]["state_mask"][0].sum() == 8
     assert step["action_mask"][0].sum() == 10
     lengths = (table.outlines.num_steps - 1) // 3 + 1
-    assert made.outlines.num_steps.tolist() == lengths.tolist()
+    assert unified.outlines.num_steps.tolist() == lengths.tolist()
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,6 @@ def test_what_is_known_of_open_x(tmp_path):
         ({"action": "action"}, {"to_hz": 2}, "no dataset 'arm' is registered"),
     ],
 )
-def test_fields_that_cannot_be_unified_are_refused(directory, fields, options, error):
+def test_unify_refuses_mismatched_fields(directory, fields, options, error):
     with pytest.raises((KeyError, ValueError), match=error):
-        unify(table_of(directory, "rlds"), LIKE, fields, **options)
+        unify(open_table(directory, "rlds"), LIKE, fields, **options)

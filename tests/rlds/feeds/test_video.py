@@ -1,4 +1,4 @@
-"""Batches with pixels out of clips, against files that are decoded as a whole."""
+"""Batches with frames of clips equal files that are decoded completely."""
 
 import os
 import pickle
@@ -17,7 +17,7 @@ from rlds_ecosystem.model.nests import lookup
 
 @pytest.mark.parametrize("threads", [0, 3])
 @pytest.mark.parametrize("is_stored", [False, True])
-def test_shuffled_windows_have_the_frames_of_their_steps(is_stored, threads, tmp_path):
+def test_shuffled_windows_contain_frames_of_their_steps(is_stored, threads, tmp_path):
     if is_stored:
         rlds.feeds.materialise(Episodes(ClipSource()), tmp_path / "dataset")
         table = rlds.feeds.open(tmp_path / "dataset", threads=threads, video="frames")
@@ -43,7 +43,7 @@ def test_shuffled_windows_have_the_frames_of_their_steps(is_stored, threads, tmp
     assert f"{TOP}: 9216 bytes a step, decoded one by one" in feed.explain()
 
 
-def test_transitions_have_the_next_pixels():
+def test_transitions_contain_next_pixels():
     table = rlds.feeds.open(with_frames(Episodes(ClipSource())), fields=["observation", "action"])
     batch = table.transitions().batch(np.arange(6))
     expected = pixels(0)[TOP]
@@ -53,12 +53,12 @@ def test_transitions_have_the_next_pixels():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_reads_too():
+def test_forked_process_reads_frames():
     table = rlds.feeds.open(with_frames(Episodes(ClipSource())), threads=2)
     indices = np.arange(40)
     expected = table.steps().batch(indices)[WRIST]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of forking a process with threads.
+        warnings.simplefilter("ignore")  # About forks of processes with threads.
         child = os.fork()
     if not child:
         signal.alarm(60)
