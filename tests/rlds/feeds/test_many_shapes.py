@@ -14,8 +14,8 @@ from rlds.feeds.storage import Lengths, Rows, Storage
 from rlds_ecosystem.model.fields import Field
 
 
-class Numbers(Rows):
-    """Rows with the number of their episode, and that of the step in all steps."""
+class IndexRows(Rows):
+    """Rows of step indices: among all steps in `observation`, in the episode in `action`."""
 
     def __init__(self, begins, episodes, steps):
         self._begins, self._episodes, self._steps = begins, episodes, steps
@@ -28,7 +28,7 @@ class Numbers(Rows):
         }[path]()
 
     def with_steps(self, steps):
-        return Numbers(self._begins, self._episodes, steps)
+        return IndexRows(self._begins, self._episodes, steps)
 
 
 class Synthetic(Storage):
@@ -46,7 +46,7 @@ class Synthetic(Storage):
 
     def rows(self, episodes, steps, paths):
         del paths
-        return Numbers(self._begins, episodes, steps)
+        return IndexRows(self._begins, episodes, steps)
 
     def is_random(self, path):
         return True
@@ -58,13 +58,13 @@ class Synthetic(Storage):
         return 8.0
 
 
-def table_of(lengths):
+def make_table(lengths):
     storage = Synthetic(np.asarray(lengths, np.int64))
-    given_options = type("Options", (), {"cache_bytes": 1 << 20, "jpeg": "accurate"})()
-    return Table(None, storage, list(storage.fields), given_options)
+    options = type("Options", (), {"cache_bytes": 1 << 20, "jpeg": "accurate"})()
+    return Table(None, storage, list(storage.fields), options)
 
 
-def observations(batches):
+def list_observations(batches):
     return [batch["observation"].tolist() for batch in batches]
 
 
@@ -89,10 +89,10 @@ SHUFFLES = st.one_of(
     seed=st.integers(0, 2**63),
     data=st.data(),
 )
-def test_every_sample_comes_once_in_every_epoch(
+def test_every_sample_occurs_once_per_epoch(
     lengths, per_rank, world, epochs, remainder, shuffle, seed, data
 ):
-    samples, size = table_of(lengths).steps(), sum(lengths)
+    samples, size = make_table(lengths).steps(), sum(lengths)
     batch_size = per_rank * world
     options = {"seed": seed, "shuffle": shuffle, "epochs": epochs, "remainder": remainder}
     if not size or (remainder == "drop" and size < batch_size):
@@ -100,40 +100,40 @@ def test_every_sample_comes_once_in_every_epoch(
             Feed(samples, batch_size, **options)
         return
     feed = Feed(samples, batch_size, **options)
-    whole = observations(feed.iterate(prefetch=False))
-    assert len(whole) == len(feed)
-    counted = collections.Counter(row for batch in whole for row in batch)
+    batches = list_observations(feed.iterate(prefetch=False))
+    assert len(batches) == len(feed)
+    counted = collections.Counter(row for batch in batches for row in batch)
     if remainder == "drop":
-        assert all(len(batch) == batch_size for batch in whole)
+        assert all(len(batch) == batch_size for batch in batches)
         per_epoch = len(feed) // epochs
         for epoch in range(epochs):
-            part = whole[epoch * per_epoch : (epoch + 1) * per_epoch]
-            assert len({row for batch in part for row in batch}) == per_epoch * batch_size
+            epoch_batches = batches[epoch * per_epoch : (epoch + 1) * per_epoch]
+            assert len({row for batch in epoch_batches for row in batch}) == per_epoch * batch_size
     else:
         assert counted == dict.fromkeys(range(size), epochs)
-        sizes = [len(batch) for batch in whole]
+        sizes = [len(batch) for batch in batches]
         assert sizes.count(batch_size) >= len(sizes) - (1 if remainder == "carry" else epochs)
         assert min(sizes) > 0
 
-    # Ranks deal each batch among them; all get as many rows.
+    # Ranks split each batch into equal numbers of rows.
     ranks = [Feed(samples, batch_size, rank=rank, world=world, **options) for rank in range(world)]
-    for index, batch in enumerate(whole):
+    for index, batch in enumerate(batches):
         dealt = [rank[index]["observation"].tolist() for rank in ranks]
         assert len({len(rows) for rows in dealt}) == 1
-        rows = [row for of_ranks in zip(*dealt) for row in of_ranks]
+        rows = [row for deal in zip(*dealt) for row in deal]
         assert rows == (batch * world)[: len(rows)]
         assert len(rows) - len(batch) in range(world)
 
-    # Whoever goes on, with batches of another size too, gets what is left.
+    # A resumed feed, also of another batch size, returns the remaining rows.
     index = data.draw(st.integers(0, len(feed) - 1))
     state = ranks[0].state_dict(index)
-    assert observations(feed.iterate(state, prefetch=False)) == whole[index:]
+    assert list_observations(feed.iterate(state, prefetch=False)) == batches[index:]
     other_size = data.draw(st.integers(1, 12))
     other = Feed(samples, other_size, **options) if remainder == "carry" else None
     if other is not None and index * batch_size % other_size == 0:
-        rest = [row for batch in whole[index:] for row in batch]
-        actual = observations(other.iterate(state, prefetch=False))
-        assert [row for batch in actual for row in batch] == rest
+        remaining_rows = [row for batch in batches[index:] for row in batch]
+        actual = list_observations(other.iterate(state, prefetch=False))
+        assert [row for batch in actual for row in batch] == remaining_rows
 
 
 @pytest.mark.slow
@@ -141,9 +141,9 @@ def test_every_sample_comes_once_in_every_epoch(
     ("shuffle", "megabytes"), [("global", 90), (None, 90), (SegmentShuffle(16, 1000), 1200)]
 )
 def test_ten_million_episodes_fit_into_memory(shuffle, megabytes):
-    """8 bytes for each say where its samples are; 32 for each segment, in what order they come."""
+    """An episode takes 8 bytes for the location of its samples, a segment 32 for its order."""
     lengths = np.full(10_000_000, 30, np.int64)
-    table = table_of(lengths)
+    table = make_table(lengths)
     tracemalloc.start()
     try:
         feed = Feed(table.transitions(), 256, seed=1, shuffle=shuffle)

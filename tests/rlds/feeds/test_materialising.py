@@ -24,7 +24,7 @@ FLAGS = ("is_first", "is_last", "is_terminal")
 
 
 def record(directory, lengths=(9, 4, 9), **options):
-    """A log of episodes, of which the shorter ones are cut."""
+    """Records a log; episodes of fewer than 9 steps are incomplete."""
     with envlogger.EnvLogger(Catch(), data_directory=directory, **options) as env:
         for length in lengths:
             env.reset()
@@ -33,8 +33,8 @@ def record(directory, lengths=(9, 4, 9), **options):
     return str(directory)
 
 
-def not_direct(directory, split="train"):
-    """The fields that are not direct in all examples."""
+def list_indirect_fields(directory, split="train"):
+    """Returns the fields that are indirect in an example."""
     indexes = indexing.open_indexes(tfds_files.open_folder(directory)[split])
     return {
         name
@@ -44,20 +44,20 @@ def not_direct(directory, split="train"):
     }
 
 
-def test_a_log_becomes_a_dataset_of_which_any_step_can_be_read(tmp_path, monkeypatch):
-    """With all that a conversion keeps; and TFDS reads it, too."""
+def test_materialised_log_gives_random_access_to_steps(tmp_path, monkeypatch):
+    """The dataset keeps all data of the log, and TFDS reads it."""
     log = record(tmp_path / "log", metadata={"purpose": "test"})
     directory = str(tmp_path / "below" / "made")
     assert materialise(log, directory, max_episodes_per_shard=2, progress=True, jobs=2) == directory
-    monkeypatch.setattr(indexing, "index_shard", None)  # The indexes are there.
-    assert not_direct(directory) == set()
+    monkeypatch.setattr(indexing, "index_shard", None)  # The indexes exist already.
+    assert list_indirect_fields(directory) == set()
     expected, actual = sources.open(log), sources.open(directory)
     assert actual.metadata.items() > expected.metadata.items()
     folder = tfds_files.open_folder(directory)
     assert folder["train"].shard_lengths == (2, 1)
     tfds = pytest.importorskip("tensorflow_datasets")
-    read = list(tfds.builder_from_directory(directory).as_dataset(split="train"))
-    assert len(read) == len(expected) == len(actual) == 3
+    examples = list(tfds.builder_from_directory(directory).as_dataset(split="train"))
+    assert len(examples) == len(expected) == len(actual) == 3
     for index, episode in enumerate(expected):
         example = folder["train"][index]
         is_known = episode.final_observation_known
@@ -66,22 +66,22 @@ def test_a_log_becomes_a_dataset_of_which_any_step_can_be_read(tmp_path, monkeyp
         )
         assert bool(example["truncated"]) == episode.truncated
         assert example["episode_id"] == episode.key.encode()
-        assert read[index]["episode_id"].numpy() == episode.key.encode()
-        assert int(read[index]["source"]["end"]) == episode.origin.end
-        by_tfds = [tree.map_structure(lambda x: x.numpy(), step) for step in read[index]["steps"]]
+        assert examples[index]["episode_id"].numpy() == episode.key.encode()
+        assert int(examples[index]["source"]["end"]) == episode.origin.end
+        rows = [tree.map_structure(lambda x: x.numpy(), step) for step in examples[index]["steps"]]
         for path, column in leaves_at(expected.columns(index), None):
-            for again in (
+            for stored in (
                 lookup(actual.columns(index), path),
-                np.stack([lookup(step, path) for step in by_tfds]),
+                np.stack([lookup(step, path) for step in rows]),
             ):
-                assert again.dtype == column.dtype, path
-                assert again.tobytes() == column.tobytes(), path
+                assert stored.dtype == column.dtype, path
+                assert stored.tobytes() == column.tobytes(), path
 
 
-def test_only_some_fields_and_episodes(tmp_path):
+def test_materialise_stores_selected_fields_and_episodes(tmp_path):
     log = record(tmp_path / "log")
-    part = sources.open(log, "train[1:]")
-    materialise(part, tmp_path / "made", fields=["action"])
+    selected = sources.open(log, "train[1:]")
+    materialise(selected, tmp_path / "made", fields=["action"])
     steps = tfds_files.open_folder(tmp_path / "made")["train"][0]["steps"]
     assert sorted(steps) == ["action", *FLAGS]
     assert steps["action"].tolist() == sources.open(log).columns(1)["action"].tolist()
@@ -91,15 +91,15 @@ def test_only_some_fields_and_episodes(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_what_numbers_mean_stays(tmp_path):
+def test_meaning_of_numbers_is_kept(tmp_path):
     path = raw_lerobot.write_v3(tmp_path / "raw")
-    made = sources.open(materialise(path, tmp_path / "made"))
-    before, after = sources.open(path).source.fields.steps, made.source.fields.steps
-    assert (after["task_index"].table, after["action"].names) == ("tasks", before["action"].names)
-    assert made.metadata["lerobot"]["tasks"][1]["task"] == raw_lerobot.TASKS[1]
+    stored = sources.open(materialise(path, tmp_path / "made"))
+    source, copy = sources.open(path).source.fields.steps, stored.source.fields.steps
+    assert (copy["task_index"].table, copy["action"].names) == ("tasks", source["action"].names)
+    assert stored.metadata["lerobot"]["tasks"][1]["task"] == raw_lerobot.TASKS[1]
 
 
-def test_images_are_png_if_asked_for(tmp_path):
+def test_images_are_png_on_request(tmp_path):
     rng = np.random.default_rng(0)
     pictures = rng.integers(0, 9, (5, 20, 30, 3), np.uint8)
     with RiegeliBackendWriter(tmp_path / "log") as writer, writer.episode() as record_step:
@@ -109,20 +109,20 @@ def test_images_are_png_if_asked_for(tmp_path):
             record_step(envlogger.StepData(timestep, index or None))
     for png, size in ((False, 20 * 30 * 3), (True, 20 * 30 * 2)):
         images = "png" if png else "stored"
-        made = materialise(tmp_path / "log", tmp_path / f"{png}", name="named", images=images)
-        folder = tfds_files.open_folder(made, decode_images=False)
+        directory = materialise(tmp_path / "log", tmp_path / f"{png}", name="named", images=images)
+        folder = tfds_files.open_folder(directory, decode_images=False)
         assert folder.name == "named"
         stored = folder["train"][0]["steps"]["observation"]["picture"][0]
         assert isinstance(stored, bytes) is png
         assert len(bytes(stored)) <= size
-        observation = sources.open(made).columns(0)["observation"]
+        observation = sources.open(directory).columns(0)["observation"]
         np.testing.assert_array_equal(observation["picture"], pictures)
         np.testing.assert_array_equal(observation["grid"], pictures[..., :2])
 
 
 @pytest.mark.slow
-def test_a_dataset_of_tfds_is_stored_anew(tmp_path):
-    """Its splits and fields stay what they are."""
+def test_tfds_dataset_is_copied_exactly(tmp_path):
+    """Splits and fields stay the same."""
     episodes = feed_datasets.random_episodes(7)
     original = feed_datasets.write(tmp_path / "original", episodes, file_format="array_record")
     with tfds_files.append_to(
@@ -130,26 +130,26 @@ def test_a_dataset_of_tfds_is_stored_anew(tmp_path):
     ) as writer:
         writer.add(episodes[0], "test")
     materialise(original, tmp_path / "made")
-    one, other = tfds_files.open_folder(original), tfds_files.open_folder(tmp_path / "made")
-    assert {name: len(split) for name, split in other.items()} == {"train": 7, "test": 1}
-    for split in one:
-        for a, b in zip(one[split], other[split], strict=True):
-            tree.assert_same_structure(a, b)
-            for path, leaf in tree.flatten_with_path(a):
-                actual = b
+    source, copy = tfds_files.open_folder(original), tfds_files.open_folder(tmp_path / "made")
+    assert {name: len(split) for name, split in copy.items()} == {"train": 7, "test": 1}
+    for split in source:
+        for example, copied in zip(source[split], copy[split], strict=True):
+            tree.assert_same_structure(example, copied)
+            for path, leaf in tree.flatten_with_path(example):
+                actual = copied
                 for name in path:
                     actual = actual[name]
                 assert np.asarray(actual).dtype == np.asarray(leaf).dtype, path
                 np.testing.assert_array_equal(actual, leaf, err_msg=str(path))
-    assert not_direct(tmp_path / "made", "test") == set()
+    assert list_indirect_fields(tmp_path / "made", "test") == set()
     tfds = pytest.importorskip("tensorflow_datasets")
-    read = tfds.builder_from_directory(tmp_path / "made").as_dataset(split="test")
-    (episode,) = read
+    examples = tfds.builder_from_directory(tmp_path / "made").as_dataset(split="test")
+    (episode,) = examples
     for step, exact in zip(episode["steps"], episodes[0]["steps"]["observation"]["exact"]):
         assert step["observation"]["exact"].numpy().tobytes() == exact.tobytes()
 
 
-def test_images_stay_the_files_that_they_are(tmp_path):
+def test_image_files_are_stored_unchanged(tmp_path):
     feature = tfds_files.Image(
         shape=(None, None, 3), dtype=np.dtype(np.uint8), encoding_format="jpeg"
     )
@@ -167,9 +167,9 @@ def test_images_stay_the_files_that_they_are(tmp_path):
     with tfds_files.append_to(tmp_path / "original", features, "it") as writer:
         writer.add({"steps": steps})
     materialise(tmp_path / "original", tmp_path / "made")
-    made = tfds_files.open_folder(tmp_path / "made", decode_images=False)
-    assert made["train"][0]["steps"]["camera"].tolist() == files.tolist()
-    assert not not_direct(tmp_path / "made")
+    folder = tfds_files.open_folder(tmp_path / "made", decode_images=False)
+    assert folder["train"][0]["steps"]["camera"].tolist() == files.tolist()
+    assert not list_indirect_fields(tmp_path / "made")
 
 
 @pytest.mark.parametrize("size", [None, (12, 20)])
@@ -195,9 +195,9 @@ def test_pixels_of_images_are_stored_in_any_size(tmp_path, size):
     original, features = tmp_path / "original", tfds_files.Features(features={"steps": dataset})
     with tfds_files.append_to(original, features, "it") as writer:
         writer.add({"steps": steps})
-    made = materialise(original, tmp_path / "made", images="raw", image_size=size)
-    assert not not_direct(made)
-    actual = sources.open(made).columns(0)
+    directory = materialise(original, tmp_path / "made", images="raw", image_size=size)
+    assert not list_indirect_fields(directory)
+    actual = sources.open(directory).columns(0)
     resized = pictures if size is None else resize(pictures, size)
     for name in {"fixed", "open", "pixels"} & {*steps}:
         np.testing.assert_array_equal(actual[name], resized, err_msg=name)
@@ -207,26 +207,26 @@ def test_pixels_of_images_are_stored_in_any_size(tmp_path, size):
     if size is not None:
         with pytest.raises(ValueError, match="open: the images have several sizes"):
             materialise(original, tmp_path / "other", images="raw")
-        with tfds_files.append_to(original, features, "it") as more:
+        with tfds_files.append_to(original, features, "it") as writer:
             damaged = steps["fixed"].copy()
             damaged[2] = damaged[2][:50]
-            more.add({"steps": {**steps, "fixed": damaged}}, "test")
+            writer.add({"steps": {**steps, "fixed": damaged}}, "test")
         with pytest.raises(SourceError, match="row 2, field 'fixed'"):
             materialise(original, tmp_path / "other", images="raw", image_size=size)
 
 
-def test_a_source_that_is_damaged_leaves_nothing(tmp_path):
+def test_damaged_source_leaves_no_dataset(tmp_path):
     log = record(tmp_path / "log")
     source = sources.open(log).source
 
-    class Lying(type(source)):
+    class DamagedSource(type(source)):
         def read(self, split, index, fields=None, rows=slice(None)):
             episode = super().read(split, index)
             if index == 2:
                 episode.steps["is_first"][1] = True
             return episode
 
-    source.__class__ = Lying
+    source.__class__ = DamagedSource
     with pytest.raises(SourceError, match="is_first"):
         materialise(sources.Episodes(source), tmp_path / "made")
     assert os.listdir(tmp_path) == ["log"]

@@ -77,7 +77,7 @@ def test_number_fields_identify_each_row(table, data):
         sample = dataset[int(batch["sample_number"][row])]
         assert (sample["action"] == batch["action"][row]).all()
         episode, step = int(batch["episode_number"][row]), int(batch["step_number"][row])
-        assert (dataset.table.read(episode, step, step + 1)["action"] == sample["action"]).all()
+        assert (dataset.table.read(episode, step, step + 1)["action"][0] == sample["action"]).all()
 
 
 def test_finite_and_nested_mixtures_draw_their_shares(table, data):

@@ -26,7 +26,7 @@ def config(keys, *deltas):
     return types.SimpleNamespace(modality_keys=keys, delta_indices=list(deltas))
 
 
-def dataset_of(path, video, modality=None, **options):
+def open_dataset(path, video, modality=None, **options):
     configs = {
         "video": config([video], 0),
         "state": config(["arm", "gripper"], 0),
@@ -41,23 +41,23 @@ def dataset_of(path, video, modality=None, **options):
     return dataset
 
 
-def modality_of(camera, state):
-    parts = {"arm": {"start": 0, "end": 2}, "gripper": {"start": 2, "end": 3}}
-    of_state = {name: {**part, "original_key": state} for name, part in parts.items()}
+def make_modality(camera, state):
+    slices = {"arm": {"start": 0, "end": 2}, "gripper": {"start": 2, "end": 3}}
+    state_slices = {name: {**bounds, "original_key": state} for name, bounds in slices.items()}
     video = {"camera": {"original_key": camera}}
     annotation = {TEXT.removeprefix("annotation."): {"original_key": "task_index"}}
-    return {"state": of_state, "action": parts, "video": video, "annotation": annotation}
+    return {"state": state_slices, "action": slices, "video": video, "annotation": annotation}
 
 
 @pytest.mark.parametrize("form", arm_datasets.FORMATS)
-def test_shards_of_any_format_hold_the_steps_that_gr00t_deals(directory, form):
+def test_shards_of_any_format_equal_those_of_gr00t(directory, form):
     name, camera, state, language = arm_datasets.FIELDS[form]
     camera = "observation." + camera.replace("/", ".")
-    modality = modality_of(camera, f"observation.{state}")
-    dataset = dataset_of(directory / name, "camera", modality, split="train")
+    modality = make_modality(camera, f"observation.{state}")
+    dataset = open_dataset(directory / name, "camera", modality, split="train")
     table = rlds.feeds.open(directory / name, "train")
     lengths = np.maximum(table.outlines.num_real_steps() - 2, 0)
-    # Where the steps are is a matter of the seed; this is how GR00T deals them.
+    # GR00T deals steps to shards like this, from the seed.
     rng, shards = np.random.default_rng(42), [[] for _ in range(-(-lengths.sum() // 6))]
     for episode in rng.permutation(len(lengths)):
         steps = np.arange(lengths[episode])
@@ -76,20 +76,20 @@ def test_shards_of_any_format_hold_the_steps_that_gr00t_deals(directory, form):
             values = np.asarray(stored["observation"][state][step], np.float32)
             np.testing.assert_array_equal(item.states["arm"], values[np.newaxis, :2])
             image = stored["observation"]
-            for part in camera.split(".")[1:]:
-                image = image[part]
+            for key in camera.split(".")[1:]:
+                image = image[key]
             np.testing.assert_array_equal(item.images["camera"][0], image[step])
             text = stored[language][step] if language else ""
             assert item.text == (text.decode() if isinstance(text, bytes) else text)
             assert item.embodiment == "tag"
-    again = dataset.get_datapoint(int(episode), step)
-    np.testing.assert_array_equal(again.actions["arm"], item.actions["arm"])
+    direct = dataset.get_datapoint(int(episode), step)
+    np.testing.assert_array_equal(direct.actions["arm"], item.actions["arm"])
 
 
 def test_attributes_of_gr00t_datasets_are_available(directory):
     pytest.importorskip("pandas")
-    modality = modality_of(raw_lerobot.IMAGE, "observation.state")
-    dataset = dataset_of(directory / "arm_lerobot", "camera", modality)
+    modality = make_modality(raw_lerobot.IMAGE, "observation.state")
+    dataset = open_dataset(directory / "arm_lerobot", "camera", modality)
     assert (dataset.action_horizon, dataset.shard_size, dataset.seed) == (3, 6, 42)
     loader = dataset.episode_loader
     assert loader.episode_lengths == [7, 5, 6]
@@ -100,53 +100,53 @@ def test_attributes_of_gr00t_datasets_are_available(directory):
         for episode, steps in shard:
             table = loader[episode]
             for step in steps:
-                item, again = next(items), dataset.get_datapoint(table, step)
-                assert item.text == again.text
-                for parts, others in ((item.actions, again.actions), (item.states, again.states)):
-                    assert parts.keys() == others.keys()
-                    for key, value in parts.items():
-                        np.testing.assert_array_equal(value, others[key])
-                        assert value.dtype == others[key].dtype
-                np.testing.assert_array_equal(item.images["camera"], again.images["camera"])
+                item, direct = next(items), dataset.get_datapoint(table, step)
+                assert item.text == direct.text
+                for ours, theirs in ((item.actions, direct.actions), (item.states, direct.states)):
+                    assert ours.keys() == theirs.keys()
+                    for key, value in ours.items():
+                        np.testing.assert_array_equal(value, theirs[key])
+                        assert value.dtype == theirs[key].dtype
+                np.testing.assert_array_equal(item.images["camera"], direct.images["camera"])
     assert "action.gripper" in table.columns
     with pytest.raises(IndexError, match="allow_padding"):
         dataset.get_datapoint(table, len(table) - 1)
-    dataset.shard_dataset()  # The generator goes on.
+    dataset.shard_dataset()  # The generator continues.
     assert first != [[(e, s.tolist()) for e, s in shard] for shard in dataset.sharded_episodes]
     assert loader.get_dataset_statistics() == dataset.get_dataset_statistics()
 
 
-def test_statistics_with_quantiles_are_those_of_the_file(directory, tmp_path):
+def test_statistics_with_quantiles_come_from_the_file(directory, tmp_path):
     path = shutil.copytree(directory / "arm_lerobot", tmp_path / "set")
     stored = {"q01": [1, 2, 3], "q99": [4, 5, 6], "mean": [2, 2, 2], "count": [18]}
     (path / "meta/stats.json").write_text(json.dumps({"action": stored}))
-    modality = modality_of(raw_lerobot.IMAGE, "observation.state")
-    actual = dataset_of(path, "camera", modality).get_dataset_statistics()
+    modality = make_modality(raw_lerobot.IMAGE, "observation.state")
+    actual = open_dataset(path, "camera", modality).get_dataset_statistics()
     assert actual["action"]["arm"] == {"q01": [1, 2], "q99": [4, 5], "mean": [2, 2]}
-    states = np.concatenate([each["observation.state"] for each in raw_lerobot.episodes()])
+    states = np.concatenate([episode["observation.state"] for episode in raw_lerobot.episodes()])
     np.testing.assert_allclose(actual["state"]["gripper"]["mean"], states[:, 2:].mean(0), rtol=1e-5)
 
 
 def test_annotations_are_texts_of_tasks(tmp_path):
-    """GR00T takes `tasks_map[annotation]`, whichever task the `task_index` of the row is."""
+    """GR00T takes `tasks_map[annotation]`, regardless of the `task_index` of the row."""
     path = raw_lerobot.write_v2(tmp_path / "raw")
     raw_lerobot.write_annotations(path, {TEXT: ["with care", "again", None]})
-    parts = {"state": config([], 0), "action": config(["arm"], 0), "language": config([TEXT], 0)}
+    configs = {"state": config([], 0), "action": config(["arm"], 0), "language": config([TEXT], 0)}
     modality = {**raw_lerobot.MODALITY, "video": {"top": {"original_key": raw_lerobot.IMAGE}}}
-    dataset = dataset_of(path, "top", modality, configs=parts)
+    dataset = open_dataset(path, "top", modality, configs=configs)
     assert [dataset.get_datapoint(index, 0).text for index in (0, 1)] == ["with care", "again"]
     with pytest.raises(KeyError, match=r"the table of tasks has no number -1, only \[0, 1, 2, 3\]"):
         dataset.get_datapoint(2, 0)
     modality["annotation"] = {"human.validity": {}}
-    parts["language"] = config(["annotation.human.validity"], 0)
+    configs["language"] = config(["annotation.human.validity"], 0)
     with pytest.raises(KeyError, match=r"no feature 'annotation\.human\.validity'; there are: "):
-        dataset_of(path, "top", modality, configs=parts)
+        open_dataset(path, "top", modality, configs=configs)
 
 
 def test_padding_repeats_bounds_and_statistics_equal_the_data(directory):
     configs = {"state": config(["arm"], -1, 0), "language": config(["task"], 0)}
     modality = {**raw_lerobot.MODALITY, "video": {"top": {"original_key": raw_lerobot.IMAGE}}}
-    dataset = dataset_of(
+    dataset = open_dataset(
         directory / "arm_lerobot", "top", modality, configs=configs, allow_padding=True
     )
     item = dataset.get_datapoint(1, 0)
@@ -161,22 +161,22 @@ def test_padding_repeats_bounds_and_statistics_equal_the_data(directory):
     np.testing.assert_allclose(actual["action"]["arm"]["q01"], np.quantile(actions[:, :2], 0.01, 0))
     assert actual["relative_action"] == {"action": {"mean": [0.5, 1e-3, 2]}}
     assert dataset.get_initial_actions() == []
-    strict = dataset_of(directory / "arm_lerobot", "top", modality, configs=configs)
+    strict = open_dataset(directory / "arm_lerobot", "top", modality, configs=configs)
     with pytest.raises(IndexError, match="beyond the episode; pass allow_padding=True"):
         strict.get_datapoint(1, 0)
 
 
-def test_errors_say_what_is_missing(directory):
+def test_errors_name_missing_values(directory):
     with pytest.raises(KeyError, match=r"modality.json: no video 'camera'; there are none"):
-        dataset_of(directory / "arm", "camera", split="train")
-    modality = modality_of("observation.camera", "observation.state")
+        open_dataset(directory / "arm", "camera", split="train")
+    modality = make_modality("observation.camera", "observation.state")
     with pytest.raises(KeyError, match=r"no feature 'observation\.camera'; there are: "):
-        dataset_of(directory / "arm_lerobot", "camera", modality)
+        open_dataset(directory / "arm_lerobot", "camera", modality)
     modality["video"]["camera"]["original_key"] = raw_lerobot.IMAGE
-    dataset = dataset_of(directory / "arm_lerobot", "camera", modality)
+    dataset = open_dataset(directory / "arm_lerobot", "camera", modality)
     dataset.set_processor(None)
     with pytest.raises(ValueError, match="call set_processor first"):
         dataset.get_shard(0)
     long = {"action": config(["arm"], 0, 30)}
     with pytest.raises(ValueError, match="no episode has 31 steps"):
-        dataset_of(directory / "arm_lerobot", "camera", modality, configs=long)
+        open_dataset(directory / "arm_lerobot", "camera", modality, configs=long)

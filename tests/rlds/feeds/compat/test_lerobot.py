@@ -51,14 +51,14 @@ def test_metadata_has_the_attributes_of_lerobot(directory):
     assert meta.names["action"] == raw_lerobot.FEATURES["action"]["names"]
     assert [meta.get_task_index(text) for text in (raw_lerobot.TASKS[1], "none")] == [1, None]
     stored = json.loads((directory / "arm_lerobot/meta/stats.json").read_text())
-    # The file has none of the images: they are computed.
+    # The file has no statistics of images, so they are computed.
     assert meta.stats.keys() == {*stored, raw_lerobot.IMAGE}
     for name, values in stored.items():
         assert meta.stats[name].keys() == values.keys()
         for key, value in values.items():
             np.testing.assert_array_equal(meta.stats[name][key], np.atleast_1d(value))
-    some = LeRobotDatasetMetadata("me/arm", directory / "arm_lerobot", split="train[:2]")
-    assert some.stats["action"]["count"] == [12]  # Those in the file are of other episodes, too.
+    subset = LeRobotDatasetMetadata("me/arm", directory / "arm_lerobot", split="train[:2]")
+    assert subset.stats["action"]["count"] == [12]  # The file counts all episodes.
 
 
 def test_metadata_names_the_file_of_each_episode(directory):
@@ -92,29 +92,29 @@ def test_missing_statistics_are_computed_from_the_data(directory, tmp_path):
 
 
 def test_statistics_of_depths_keep_their_unit(tmp_path):
-    """LeRobot scales none of them: they are in their unit, or in the one that is asked for."""
+    """Like LeRobot, they stay in the unit of the data, or in the requested one."""
     depth = np.full((4, 8, 8, 1), 397, np.uint16)
     (tmp_path / "raw").mkdir()
     action = np.arange(8, dtype=np.float32).reshape(4, 2)
     np.savez(
         tmp_path / "raw/ep_0.npz", **{"observation/images/d": depth, "action": action, "x": action}
     )
-    said = {"fps": 10, "robot_type": "so100"}
-    rlds.sources.export(tmp_path / "raw", "lerobot", tmp_path / "set", **said)
+    options = {"fps": 10, "robot_type": "so100"}
+    rlds.sources.export(tmp_path / "raw", "lerobot", tmp_path / "set", **options)
     meta = LeRobotDatasetMetadata("me/set", tmp_path / "set")
     info = json.loads((tmp_path / "set/meta/info.json").read_text())
-    beside = ("features", "rlds_sidecar")
-    assert {name: meta.info[name] for name in info if name not in beside} == {
-        name: value for name, value in info.items() if name not in beside
+    ignored = ("features", "rlds_sidecar")
+    assert {name: meta.info[name] for name in info if name not in ignored} == {
+        name: value for name, value in info.items() if name not in ignored
     }
     assert (meta.robot_type, meta.chunks_size) == ("so100", info["chunks_size"])
-    assert meta.features.keys() == info["features"].keys()  # Not those of the original.
+    assert meta.features.keys() == info["features"].keys()  # Not the features of the original.
     assert meta.depth_keys == meta.camera_keys == ["observation.images.d"]
-    for unit in (None, "mm"):  # Nobody says which unit they have.
+    for unit in (None, "mm"):  # The unit of the data is unknown.
         meta.depth_output_unit = unit
         assert {float(meta.stats["observation.images.d"][q][0, 0, 0]) for q in QUANTITIES} == {397}
         del meta.stats
-    for q in ("q01", "q10", "q50", "q90", "q99"):  # Policies ask for these.
+    for q in ("q01", "q10", "q50", "q90", "q99"):  # Policies need these.
         expected = np.quantile(action, int(q[1:]) / 100, 0)
         np.testing.assert_allclose(meta.stats["action"][q], expected)
 
@@ -122,7 +122,7 @@ def test_statistics_of_depths_keep_their_unit(tmp_path):
 @needs_torch
 @pytest.mark.parametrize(("unit", "stored"), [("mm", "mm"), ("mm", "m"), ("m", "mm")])
 def test_depths_come_in_the_requested_unit(tmp_path, unit, stored):
-    """Depths of a video are rounded to millimetres, as LeRobot does it."""
+    """Depths of a video are rounded to millimetres, like in LeRobot."""
     import torch
 
     raw_lerobot.write_v3(tmp_path, codecs={raw_lerobot.DEPTH: "depth"})
@@ -154,11 +154,11 @@ def test_items_of_any_format_equal_the_table(directory, form):
     real = table.outlines.num_real_steps()
     assert len(dataset) == dataset.num_frames == real.sum()
     items = dataset[:]
-    number = 0
+    index = 0
     for episode, length in enumerate(real.tolist()):
         stored = table.read(episode)
         for step in range(length):
-            item, number = items[number], number + 1
+            item, index = items[index], index + 1
             ahead = np.minimum(step + np.arange(3), length - 1)
             np.testing.assert_array_equal(
                 item["action"], np.asarray(stored["action"])[ahead].astype(np.float32)
@@ -166,11 +166,11 @@ def test_items_of_any_format_equal_the_table(directory, form):
             assert item["action_is_pad"].tolist() == [step + n >= length for n in range(3)]
             assert item[f"observation.{state}_is_pad"].tolist() == [step == 0, False]
             assert (item["episode_index"], item["frame_index"]) == (episode, step)
-            assert item["index"] == number - 1
+            assert item["index"] == index - 1
             assert item["timestamp"] == np.float32(step / 10)
             image = stored["observation"]
-            for part in camera.split(".")[1:]:
-                image = image[part]
+            for key in camera.split(".")[1:]:
+                image = image[key]
             expected = torch.from_numpy(image[step]).permute(2, 0, 1) / 255
             assert torch.equal(item[camera], expected)
             text = stored[language][step] if language else ""
@@ -209,15 +209,15 @@ def test_selected_episodes_come_in_dataset_order_with_transforms(directory):
 
 
 @needs_torch
-def test_times_are_not_known_without_a_rate(directory):
+def test_times_are_nan_without_frame_rate(directory):
     item = LeRobotDataset(directory / "arm", split="train")[1]
     assert item["timestamp"].isnan()
     assert item["frame_index"] == 1
 
 
 @pytest.mark.parametrize("version", ["v2.1", "v3.0"])
-def test_the_rate_of_an_export(directory, tmp_path, version):
-    """Its metadata are those of what it was made from, and the rate that the export was told."""
+def test_frame_rate_of_an_export_is_kept(directory, tmp_path, version):
+    """The export has the metadata of its source, and its own frame rate."""
     rlds.sources.export(
         directory / "arm_log", "lerobot", tmp_path / "made", fps=10, version=version
     )
@@ -234,10 +234,10 @@ def test_several_datasets_are_joined_in_order(directory):
 
 @pytest.mark.parametrize("is_tfds", [False, True])
 def test_annotations_of_several_datasets_get_common_numbers(tmp_path, is_tfds):
-    """A number of a column is one text, whichever dataset the row is of."""
+    """A number stands for the same text in all datasets."""
     name, paths = "annotation.human.validity", [tmp_path / "a", tmp_path / "b"]
-    said = [["good", "bad", None], ["bad", "so so", "good"]]
-    for path, texts in zip(paths, said):
+    annotations = [["good", "bad", None], ["bad", "so so", "good"]]
+    for path, texts in zip(paths, annotations):
         raw_lerobot.write_annotations(raw_lerobot.write_v2(path), {name: texts})
         if is_tfds:
             rlds.sources.export(path, "tfds", tmp_path / "tfds" / path.name)
@@ -246,30 +246,30 @@ def test_annotations_of_several_datasets_get_common_numbers(tmp_path, is_tfds):
     begins = meta.episodes["dataset_from_index"]
     stored = meta.table.steps().batch(begins)["annotation"]["human"]["validity"]
     episodes = [meta.table.source_episode(index) for index in range(6)]
-    again = [each.steps["annotation"]["human"]["validity"][0] for each in episodes]
-    assert stored.tolist() == again
+    indices = [episode.steps["annotation"]["human"]["validity"][0] for episode in episodes]
+    assert stored.tolist() == indices
     texts_by_index = {**meta.task_texts, -1: None}
-    texts = [texts_by_index[index] for index in again]
-    assert sorted(map(str, texts[:3])) == sorted(map(str, said[0]))
-    assert sorted(map(str, texts[3:])) == sorted(map(str, said[1]))
-    # Numbers that were not chosen lead to the same texts, too.
-    some = rlds.feeds.open(paths, "train", fields=["action"])
-    columns = [some.source_episode(n).steps["annotation"]["human"]["validity"] for n in range(6)]
-    assert [column[0] for column in columns] == again
+    texts = [texts_by_index[index] for index in indices]
+    assert sorted(map(str, texts[:3])) == sorted(map(str, annotations[0]))
+    assert sorted(map(str, texts[3:])) == sorted(map(str, annotations[1]))
+    # Fields that are not selected use the same numbers.
+    table = rlds.feeds.open(paths, "train", fields=["action"])
+    columns = [table.source_episode(n).steps["annotation"]["human"]["validity"] for n in range(6)]
+    assert [column[0] for column in columns] == indices
     tasks = meta.table.steps().batch(begins)["language_instruction"]
     assert [meta.task_texts[n] for n in meta.task_of_steps[begins]] == [*map(as_text, tasks)]
-    parts = [rlds.feeds.open(path, "train", fields=["annotation"]).steps() for path in paths]
+    samples = [rlds.feeds.open(path, "train", fields=["annotation"]).steps() for path in paths]
     with pytest.warns(UserWarning, match=r"human/validity: .* have different texts of tasks"):
-        rlds.feeds.Mixture(parts)
-    rlds.feeds.Mixture(parts[:1] * 2)
+        rlds.feeds.Mixture(samples)
+    rlds.feeds.Mixture(samples[:1] * 2)
 
 
-def test_numbers_of_texts_that_do_not_fit(tmp_path):
-    """No number becomes another one without a word."""
+def test_numbers_of_texts_beyond_the_dtype_are_errors(tmp_path):
+    """Numbers never overflow silently."""
     paths = [raw_lerobot.write_v3(tmp_path / name) for name in "ab"]
     for path in paths:
-        said = {"annotation": {"mode": {"original_key": "mode"}}}
-        (path / "meta/modality.json").write_text(json.dumps(said))
+        modality = {"annotation": {"mode": {"original_key": "mode"}}}
+        (path / "meta/modality.json").write_text(json.dumps(modality))
     for path, index in zip(paths, (300, 0)):
         texts = {n: f"{path.name} {n}" for n in range(256)} | {index: "the first one"}
         rows = {"task_index": [*texts], "task": [*texts.values()]}
@@ -305,18 +305,18 @@ def test_wrong_arguments_are_refused(directory):
         LeRobotDatasetMetadata("hf://datasets/me/arm", revision="main")
 
 
-def test_datasets_of_lerobot_are_found_by_their_names(directory, monkeypatch, tmp_path):
+def test_datasets_are_located_by_their_lerobot_names(directory, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_LEROBOT_HOME", str(directory))
     assert LeRobotDatasetMetadata("arm_lerobot", revision="v3.0").total_episodes == 3
     with pytest.raises(
         FileNotFoundError, match=r"me/none.*\n.* HF_LEROBOT_HOME; .*hf://datasets/NAME"
     ):
         LeRobotDatasetMetadata("me/none")
-    # What `rlds.feeds.open` takes, such as a pattern of paths, is no name.
+    # A pattern of paths is accepted, too.
     assert LeRobotDatasetMetadata(f"{directory}/arm_lero*").total_episodes == 3
     # Arguments about writing and downloading change nothing.
-    given = {"batch_encoding_size": 2, "token": "mine", "force_cache_sync": True}
-    assert len(LeRobotDataset("arm_lerobot", **given)) == 18
+    ignored = {"batch_encoding_size": 2, "token": "mine", "force_cache_sync": True}
+    assert len(LeRobotDataset("arm_lerobot", **ignored)) == 18
     monkeypatch.delenv("HF_LEROBOT_HOME")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     shutil.copytree(directory / "arm_lerobot", tmp_path / "lerobot/me/arm")
@@ -328,12 +328,12 @@ def test_a_stream_gives_each_frame_once_per_pass(directory):
     import torch
 
     stream = StreamingLeRobotDataset("me/arm", directory / "arm_lerobot", seed=1)
-    again = StreamingLeRobotDataset("me/arm", directory / "arm_lerobot", seed=1, shuffle=False)
-    loader = torch.utils.data.DataLoader(again, batch_size=None, num_workers=2)
+    ordered = StreamingLeRobotDataset("me/arm", directory / "arm_lerobot", seed=1, shuffle=False)
+    loader = torch.utils.data.DataLoader(ordered, batch_size=None, num_workers=2)
     first, second, third, dealt = (
-        [int(item["index"]) for item in each] for each in (stream, stream, again, loader)
+        [int(item["index"]) for item in items] for items in (stream, stream, ordered, loader)
     )
     assert first != second
     assert first == third
-    assert all(sorted(each) == list(range(18)) for each in (first, second, dealt))
+    assert all(sorted(indices) == list(range(18)) for indices in (first, second, dealt))
     assert (stream.num_frames, stream.fps) == (18, 10)

@@ -24,15 +24,14 @@ def fixture_directory(tmp_path_factory):
     return arm_datasets.write_all(tmp_path_factory.mktemp("openpi") / "data")
 
 
-def first(dataset, count):
+def take(dataset, count):
     return list(itertools.islice(dataset, count))
 
 
 def test_rows_equal_those_of_openpi(directory):
-    """The rows equal those made by openpi itself, with the names of the steps."""
     dataset = DroidRldsDataset(str(directory), 5, [ARM], action_chunk_size=4)
     assert len(dataset) == 15
-    actual = policies.joined(first(dataset, 3))
+    actual = policies.joined(take(dataset, 3))
     expected = dict(np.load(directory / "openpi.npz"))
     order, positions = np.argsort(actual["step_id"].astype(bytes)), np.argsort(expected["step_id"])
     assert actual.keys() == expected.keys()
@@ -42,7 +41,7 @@ def test_rows_equal_those_of_openpi(directory):
         np.testing.assert_array_equal(ours, column[positions], err_msg=path)
 
 
-def test_a_filter_chooses_samples_with_joint_velocities(directory, tmp_path):
+def test_filter_file_selects_samples_with_joint_velocities(directory, tmp_path):
     name = "/data/recordings/{0}--/data/success/{0}.h5"
     ranges = {name.format(0): [[0, 2], [3, 9]], name.format(3): [[1, 3]]}
     path = tmp_path / "ranges.json"
@@ -55,7 +54,7 @@ def test_a_filter_chooses_samples_with_joint_velocities(directory, tmp_path):
         shuffle=False,
     )
     assert len(dataset) == 6
-    (batch,) = first(dataset, 1)
+    (batch,) = take(dataset, 1)
     steps = [step.decode().rpartition("--")[::2] for step in batch["step_id"]]
     assert steps == [(name.format(0), n) for n in "0134"] + [(name.format(3), n) for n in "12"]
     stored = policies.open_table(directory).read(0)["action_dict"]
@@ -63,8 +62,7 @@ def test_a_filter_chooses_samples_with_joint_velocities(directory, tmp_path):
     np.testing.assert_array_equal(batch["actions"][0, 15, 3:], stored["gripper_position"][4])
 
 
-def test_what_failed_is_left_out(directory, tmp_path):
-    """Here, all that is not of the second recording."""
+def test_empty_filters_and_wrong_weights_are_refused(directory, tmp_path):
     path = tmp_path / "none.json"
     path.write_text("{}")
     with pytest.raises(ValueError, match="there are no samples"):
@@ -79,8 +77,8 @@ def test_tasks_have_the_form_of_old_releases_of_lerobot(directory):
     assert tasks == dict(enumerate(raw_lerobot.TASKS))
 
 
-def as_droid(trajectory):
-    """A LeRobot dataset, in the form of DROID."""
+def to_droid(trajectory):
+    """Converts a trajectory of LeRobot to the fields of DROID."""
     action, state = trajectory["action"], trajectory["observation"]["state"]
     image = trajectory["observation"]["images"]["wrist"]
     return {
@@ -97,12 +95,12 @@ def as_droid(trajectory):
     }
 
 
-def test_another_format_with_cameras_and_instructions_at_random(directory):
+def test_random_cameras_and_instructions_are_drawn_per_episode(directory):
     dataset = DroidRldsDataset(
-        directory, 18, [RLDSDataset("arm_lerobot", "", 1.0)], standardize_fn=as_droid, shuffle=False
+        directory, 18, [RLDSDataset("arm_lerobot", "", 1.0)], standardize_fn=to_droid, shuffle=False
     )
     assert len(dataset) == 18
-    epochs = first(dataset, 12)
+    epochs = take(dataset, 12)
     wrist = epochs[0]["observation"]["wrist_image"]
     ends = np.cumsum([0, 7, 5, 6])
     seen = set()
@@ -127,9 +125,9 @@ def test_ranks_share_samples_and_resume(directory, monkeypatch):
         dataset = DroidRldsDataset(directory, 5, [ARM])
         iterator = iter(dataset)
         rows += next(iterator)["step_id"].tolist()
-        state, coming = dataset.state_dict(), next(iterator)
+        state, upcoming = dataset.state_dict(), next(iterator)
         dataset.load_state_dict(json.loads(json.dumps(state)))
         assert dataset.state_dict() == state
-        again = next(iter(dataset))
-        np.testing.assert_array_equal(again["actions"], coming["actions"])
+        resumed = next(iter(dataset))
+        np.testing.assert_array_equal(resumed["actions"], upcoming["actions"])
     assert len(set(rows)) == 15

@@ -31,34 +31,34 @@ def fixture_directory(tmp_path_factory):
     return arm_datasets.write_all(tmp_path_factory.mktemp("openvla") / "data")
 
 
-def described(form, **more):
-    """The arguments for a dataset that is in no table."""
-    given = arm_datasets.loader_kwargs(form, "")
-    given.pop("data_dir")
-    return {given.pop("name"): {**given, **more}}
+def make_kwargs(form, **changes):
+    """Returns the arguments of an unregistered dataset."""
+    kwargs = arm_datasets.loader_kwargs(form, "")
+    kwargs.pop("data_dir")
+    return {kwargs.pop("name"): {**kwargs, **changes}}
 
 
-def dataset_of(directory, form="rlds", kind=RLDSDataset, more=(), **options):
-    name, given = arm_datasets.FIELDS[form][0], described(form, **dict(more))
-    return kind(directory, name, dict, SIZE, dataset_kwargs=given, **options)
+def open_dataset(directory, form="rlds", kind=RLDSDataset, changes=(), **options):
+    name, kwargs = arm_datasets.FIELDS[form][0], make_kwargs(form, **dict(changes))
+    return kind(directory, name, dict, SIZE, dataset_kwargs=kwargs, **options)
 
 
-def taken(iterator, count):
+def take(iterator, count):
     return list(itertools.islice(iterator, count))
 
 
-def sorted_rows(rows):
+def sort_rows(rows):
     columns = [dict(named_leaves(row)) for row in rows]
     order = sorted(range(len(rows)), key=lambda n: columns[n]["action"].tolist())
     return [columns[index] for index in order]
 
 
-def same(rows, others):
-    assert len(rows) == len(others)
-    for row, other in zip(sorted_rows(rows), sorted_rows(others), strict=True):
+def assert_same_rows(rows, expected):
+    assert len(rows) == len(expected)
+    for row, other in zip(sort_rows(rows), sort_rows(expected), strict=True):
         assert row.keys() == other.keys()
         for path, value in row.items():
-            if path == "action":  # Quantiles are floats of another size.
+            if path == "action":  # Quantiles have another float dtype.
                 np.testing.assert_allclose(value, other[path], rtol=1e-6, atol=1e-7)
             else:
                 np.testing.assert_array_equal(value, other[path], err_msg=path)
@@ -67,13 +67,13 @@ def same(rows, others):
 @pytest.mark.parametrize("form", ["rlds", "lerobot"])
 def test_openvla_samples_come_from_datasets_of_any_format(directory, form):
     name, camera, _, language = arm_datasets.FIELDS[form]
-    dataset = dataset_of(directory, form, goals=False)
+    dataset = open_dataset(directory, form, goals=False)
     roles = Roles({"primary": f"observation/{camera}", "wrist": None}, language=language)
-    part = "train" if form == "rlds" else "train[:95%]"
-    table = rlds.feeds.open(directory / name, part, jpeg="tf")
+    split = "train" if form == "rlds" else "train[:95%]"
+    table = rlds.feeds.open(directory / name, split, jpeg="tf")
     has_text = [any(len(t) for t in table.read(e)[language]) for e in range(table.num_episodes)]
-    whole = [rlds.feeds.open(directory / name, split) for split in table.episodes.splits]
-    statistics = roles.statistics_of(*whole)
+    tables = [rlds.feeds.open(directory / name, split) for split in table.episodes.splits]
+    statistics = roles.statistics_of(*tables)
     samples = OpenVLASamples(
         table.filter_episodes(has_text),
         roles,
@@ -82,9 +82,9 @@ def test_openvla_samples_come_from_datasets_of_any_format(directory, form):
         kind="bounds_q99",
         image_size=SIZE,
     )
-    rows = taken(dataset, len(samples))
-    same(rows, list(rows_of(samples.batch(range(len(samples))))))
-    # As OpenVLA's scripts decode them, whatever the format has.
+    rows = take(dataset, len(samples))
+    assert_same_rows(rows, list(rows_of(samples.batch(range(len(samples))))))
+    # OpenVLA's scripts decode bytes.
     assert {type(row["task"]["language_instruction"]) for row in rows} == {bytes}
     assert len(dataset) == dataset.dataset_length == statistics.num_transitions
     actual = dataset.dataset_statistics[name]
@@ -92,35 +92,35 @@ def test_openvla_samples_come_from_datasets_of_any_format(directory, form):
     assert actual["num_trajectories"] == statistics.num_trajectories
 
 
-def with_text(trajectory):
+def add_text(trajectory):
     texts = np.full(len(trajectory["action"]), b"Reach", object)
     return {**trajectory, "language_instruction": texts}
 
 
-def test_logs_without_instructions(directory):
-    more = {"standardize_fn": with_text, "language_key": "language_instruction"}
-    dataset = pickle.loads(pickle.dumps(dataset_of(directory, "log", more=more)))
-    rows = taken(dataset, 17)
+def test_function_adds_instructions_to_logs(directory):
+    changes = {"standardize_fn": add_text, "language_key": "language_instruction"}
+    dataset = pickle.loads(pickle.dumps(open_dataset(directory, "log", changes=changes)))
+    rows = take(dataset, 17)
     assert {row["task"]["language_instruction"] for row in rows} == {b"Reach"}
     assert {row["observation"]["image_primary"].shape for row in rows} == {(1, *SIZE, 3)}
-    same(taken(dataset_of(directory, "log", more=more), 17), rows)
+    assert_same_rows(take(open_dataset(directory, "log", changes=changes), 17), rows)
     with pytest.raises(ValueError, match="needs a language_key"):
-        dataset_of(directory, "log")
+        open_dataset(directory, "log")
 
 
 def test_rows_equal_those_of_openvla(directory):
-    """The rows equal those of OpenVLA, with a goal for each; its goals are drawn otherwise."""
-    more = {
+    """Goals are not compared, because OpenVLA draws different ones."""
+    changes = {
         "image_obs_keys": {"primary": "exterior_image_1_left", "wrist": None},
         "state_obs_keys": ["joint_position", None, "gripper_position"],
         "absolute_action_mask": [False, False, False, True],
         "action_normalization_mask": [True, True, True, False],
         "action_proprio_normalization_type": "bounds",
     }
-    dataset = dataset_of(directory, more=more)
+    dataset = open_dataset(directory, changes=changes)
     expected = dict(np.load(directory / "openvla_goals.npz"))
     has_text = expected["task/pad_mask_dict/language_instruction"]
-    rows = taken(dataset, int(has_text.sum()))
+    rows = take(dataset, int(has_text.sum()))
     columns = [dict(named_leaves(row)) for row in rows]
     assert set(columns[0]) == set(expected)
     position = {
@@ -135,7 +135,7 @@ def test_rows_equal_those_of_openvla(directory):
             theirs = expected[path][position[nearest]]
             if path in ("task/timestep", "task/image_primary", "task/proprio"):
                 assert np.shape(value) == theirs.shape, path
-            elif path.endswith("image_wrist"):  # There is none, and theirs has another size.
+            elif path.endswith("image_wrist"):  # OpenVLA pads this missing camera to another size.
                 assert not value.any()
             elif isinstance(value, bytes):
                 assert value == theirs, path
@@ -145,15 +145,15 @@ def test_rows_equal_those_of_openvla(directory):
 
 
 def test_episodic_datasets_give_whole_episodes(directory):
-    dataset = dataset_of(directory, kind=EpisodicRLDSDataset, goals=False)
+    dataset = open_dataset(directory, kind=EpisodicRLDSDataset, goals=False)
     episodes = list(dataset)
     assert [len(episode) for episode in episodes] == [5, 1, 6]
-    same(
+    assert_same_rows(
         [row for episode in episodes for row in episode],
-        taken(dataset_of(directory, goals=False), 12),
+        take(open_dataset(directory, goals=False), 12),
     )
-    assert len(dataset) == 5  # Those of all splits, as OpenVLA counts.
-    validation = dataset_of(directory, train=False, goals=False, shuffle_buffer_size=6)
+    assert len(dataset) == 5  # Like OpenVLA, counts all splits.
+    validation = open_dataset(directory, train=False, goals=False, shuffle_buffer_size=6)
     assert len(list(validation)) == 6
     assert {row["task"]["language_instruction"] for row in validation} == {b"Pick up block 4"}
 
@@ -163,23 +163,23 @@ def test_ranks_share_samples_and_resume(directory, monkeypatch):
     rows, states = [], []
     for rank in "01":
         monkeypatch.setenv("RANK", rank)
-        dataset = dataset_of(directory)
+        dataset = open_dataset(directory)
         iterator = iter(dataset)
-        mine = taken(iterator, 6)
+        own_rows = take(iterator, 6)
         state = json.loads(json.dumps(dataset.state_dict()))
-        coming = taken(iterator, 70)
-        fresh = dataset_of(directory)
-        fresh.load_state_dict(state)
-        assert fresh.state_dict() == state
-        same(taken(fresh, 70), coming)
-        rows += mine
+        upcoming = take(iterator, 70)
+        resumed = open_dataset(directory)
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        assert_same_rows(take(resumed, 70), upcoming)
+        rows += own_rows
         states.append(state)
     assert states[0]["items"] == 6
     monkeypatch.undo()
     positions = {tuple(row["action"].ravel()) for row in rows}
-    assert len(positions) == 12  # Nothing came twice.
+    assert len(positions) == 12  # No sample repeats.
     with pytest.raises(ValueError, match="another number of processes"):
-        other = dataset_of(directory)
+        other = open_dataset(directory)
         other.load_state_dict(states[0])
         next(iter(other))
     with pytest.raises(NotImplementedError, match="items have no index"):
@@ -188,43 +188,43 @@ def test_ranks_share_samples_and_resume(directory, monkeypatch):
 
 def test_workers_of_pytorch_share_the_samples(directory):
     data = pytest.importorskip("torch.utils.data")
-    dataset = dataset_of(directory, goals=False)
+    dataset = open_dataset(directory, goals=False)
     assert isinstance(dataset, data.IterableDataset)
     loader = data.DataLoader(dataset, batch_size=3, num_workers=2, collate_fn=list)
-    rows = [row for batch in taken(loader, 4) for row in batch]
-    same(rows, taken(dataset_of(directory, goals=False), 12))
+    rows = [row for batch in take(loader, 4) for row in batch]
+    assert_same_rows(rows, take(open_dataset(directory, goals=False), 12))
 
 
-def test_images_are_changed_at_random(directory):
-    plain, changed, again = (
-        {tuple(row["action"].ravel()): row for row in taken(dataset_of(directory, **options), 12)}
+def test_images_are_augmented_at_random(directory):
+    plain, augmented, repeated = (
+        {tuple(row["action"].ravel()): row for row in take(open_dataset(directory, **options), 12)}
         for options in ({}, {"image_aug": True}, {"image_aug": True})
     )
-    assert plain.keys() == changed.keys()
-    for position, row in changed.items():
+    assert plain.keys() == augmented.keys()
+    for position, row in augmented.items():
         image = row["observation"]["image_primary"]
         assert (image.shape, image.dtype) == ((1, *SIZE, 3), np.uint8)
         assert (image != plain[position]["observation"]["image_primary"]).mean() > 0.5
-        np.testing.assert_array_equal(image, again[position]["observation"]["image_primary"])
-    val = [taken(dataset_of(directory, train=False, image_aug=aug), 4) for aug in (True, False)]
-    same(*val)
+        np.testing.assert_array_equal(image, repeated[position]["observation"]["image_primary"])
+    val = [take(open_dataset(directory, train=False, image_aug=aug), 4) for aug in (True, False)]
+    assert_same_rows(*val)
 
 
-def test_a_mixture_of_open_x(tmp_path):
+def test_mixtures_of_open_x_are_configured_by_name(tmp_path):
     raw_oxe.fractal(tmp_path / "fractal20220817_data" / "0.1.0")
     raw_oxe.bridge_dataset(tmp_path / "bridge_orig" / "1.0.0")
-    given = {"fractal20220817_data": 3.0, "berkeley_rpt": 1.0}
+    weights = {"fractal20220817_data": 3.0, "berkeley_rpt": 1.0}
     with pytest.warns(UserWarning, match="berkeley_rpt: its actions are JOINT_POS"):
-        dataset = RLDSDataset(tmp_path, given, dict, (8, 8), goals=False)
+        dataset = RLDSDataset(tmp_path, weights, dict, (8, 8), goals=False)
     row = next(iter(dataset))
     assert row["action"].shape == (1, 7)
     assert row["absolute_action_mask"].tolist() == [False] * 6 + [True]
     assert row["observation"]["image_primary"].shape == (1, 8, 8, 3)
     assert dataset.dataset_statistics.keys() == {"fractal20220817_data"}
     save_dataset_statistics(dataset.dataset_statistics, tmp_path)
-    written = (tmp_path / "dataset_statistics.json").read_text()
-    read = statistics_from_json(written, dataset_name="fractal20220817_data")
-    assert read["action"].mask.tolist() == [True] * 6 + [False]
+    text = (tmp_path / "dataset_statistics.json").read_text()
+    statistics = statistics_from_json(text, dataset_name="fractal20220817_data")
+    assert statistics["action"].mask.tolist() == [True] * 6 + [False]
     with pytest.raises(ValueError, match=r"not registered.* dataset_kwargs"):
         RLDSDataset(tmp_path, "my_robot", dict, (8, 8))
 
@@ -236,17 +236,17 @@ def test_oft_samples_have_action_chunks_wrist_images_and_states(directory, monke
     for name in ("prismatic", "prismatic.vla"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, "prismatic.vla.constants", constants)
-    more = {"image_obs_keys": {"primary": "exterior_image_1_left", "wrist": "wrist_image_left"}}
-    more["state_obs_keys"] = ["joint_position"]
-    dataset = dataset_of(directory, kind=OFTDataset, more=more)
-    rows = taken(dataset, 7)  # Of 5, 3, 1 and 6 steps; that of 3 has no instruction.
+    changes = {"image_obs_keys": {"primary": "exterior_image_1_left", "wrist": "wrist_image_left"}}
+    changes["state_obs_keys"] = ["joint_position"]
+    dataset = open_dataset(directory, kind=OFTDataset, changes=changes)
+    rows = take(dataset, 7)  # Episodes have 5, 3, 1 and 6 steps; the second has no instruction.
     assert len({tuple(row["action"].ravel()) for row in rows}) == 7
     table = policies.open_table(directory)
     scale = dataset.dataset_statistics["arm"]["action"]
     for row in rows:
         text, step = row["task"]["language_instruction"], int(row["observation"]["timestep"][0])
         stored = table.read(int(text[-1:]))["action"][step : step + 3]
-        assert (row["action"][:, 1] == 0).all()  # It never changes.
+        assert (row["action"][:, 1] == 0).all()  # This element is constant.
         high, low = (np.delete(scale[name], 1) for name in ("max", "min"))
         expected = 2 * (np.delete(stored, 1, axis=1) - low) / (high - low) - 1
         np.testing.assert_allclose(np.delete(row["action"], 1, axis=1), expected, atol=1e-5)
