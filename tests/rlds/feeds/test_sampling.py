@@ -206,8 +206,8 @@ def test_several_datasets_open_as_one_table(data, tmp_path):
     assert len(samples) == sum(map(len, expected))
     first = len(expected[0])
     for row, index in enumerate(indices.tolist()):
-        dataset, row = (0, index) if index < first else (1, index - first)
-        sample = expected[dataset][row]
+        dataset, sample_index = (0, index) if index < first else (1, index - first)
+        sample = expected[dataset][sample_index]
         for path in ("action", "reward", "discount", "next_observation"):
             if path == "next_observation":
                 for name, value in sample[path].items():
