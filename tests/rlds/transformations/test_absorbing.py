@@ -1,4 +1,4 @@
-"""Absorbing states in place of terminal ones."""
+"""Absorbing states instead of terminal ones."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_absorbing_states_are_added_alike_in_both_layouts(
             assert extended["observation"]["absorbing"].tolist() == is_absorbing.tolist()
 
 
-def test_an_episode_that_ends_gets_an_absorbing_state() -> None:
+def test_terminal_episode_gets_an_absorbing_state() -> None:
     """The example of the paper: zeros, and a bit in the observation."""
     columns = {
         "observation": np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32),
@@ -65,7 +65,7 @@ def test_an_episode_that_ends_gets_an_absorbing_state() -> None:
     assert extended["discount"].tolist() == [1.0, 0.75, 0.75, 0.0]
     assert extended["tag"].tolist() == [b"a", b"b", b"c", b"c"]
 
-    # What learns from transitions sees a future behind the end.
+    # Transitions have a future after the terminal state.
     assert transitions(columns)["discount"].numpy().tolist() == [1.0, 0.0]
     assert transitions(extended)["discount"].numpy().tolist() == [1.0, 0.75, 0.75]
     assert transitions(extended)["next_observation"][2].numpy().tolist() == [0, 0, 1]
@@ -74,7 +74,7 @@ def test_an_episode_that_ends_gets_an_absorbing_state() -> None:
     assert repeated["observation"].tolist() == [[1, 2], [3, 4], [5, 6], [5, 6]]
 
 
-def test_an_episode_that_was_cut_stays() -> None:
+def test_truncated_episode_is_unchanged() -> None:
     columns = episode_columns(4, terminal=False)
     assert_equal(add_absorbing_states(columns, indicator=False), columns)
     extended = add_absorbing_states(columns)
@@ -82,7 +82,7 @@ def test_an_episode_that_was_cut_stays() -> None:
 
 
 def test_an_unobserved_end_keeps_the_last_action() -> None:
-    """The last step keeps its action; the absorbing state is what follows it."""
+    """The absorbing state follows the last step."""
     columns = {
         "observation": np.array([[1.0], [2.0]]),
         "action": np.array([1, 2]),

@@ -38,7 +38,7 @@ def nested(steps: Any) -> tf.data.Dataset:
 
 
 def as_lists(steps: Any, *names: str) -> list[tuple[Any, ...]]:
-    """The values of some fields step by step, from either layout."""
+    """Lists the values of some fields, step by step, from either layout."""
     if not isinstance(steps, tf.data.Dataset):
         steps = nested(steps)
     return [tuple(step[name].numpy().tolist() for name in names) for step in steps]
@@ -56,7 +56,7 @@ def test_step_i_gets_the_field_of_step_i_plus_shift(layout: Callable[[Any], Any]
 
 
 @pytest.mark.parametrize("layout", [nested, dict])
-def test_a_shift_by_zero_is_not_empty_but_the_identity(layout: Callable[[Any], Any]) -> None:
+def test_shift_by_zero_is_the_identity(layout: Callable[[Any], Any]) -> None:
     steps = layout({"a": np.arange(3)})
     assert as_lists(shift_keys(steps, ["a"], 0), "a") == [(0,), (1,), (2,)]
 
@@ -109,7 +109,7 @@ def test_fields_may_differ_in_shape_from_step_to_step(shift: int, first: list[in
 
 
 @pytest.mark.slow
-def test_the_length_stays_known() -> None:
+def test_shifted_steps_keep_their_known_length() -> None:
     """So `episode_length` and `final_step` need not read everything."""
     shifted = shift_keys(nested(columns(4)), ["action"], -1)
     assert int(shifted.cardinality()) == int(episode_length(shifted)) == 3

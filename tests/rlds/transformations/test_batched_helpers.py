@@ -20,7 +20,7 @@ def as_list(steps: Any) -> list[Any]:
     ]
 
 
-def backwards(window: dict[str, Any]) -> dict[str, Any]:
+def reverse(window: dict[str, Any]) -> dict[str, Any]:
     return {"x": window["x"][::-1]}
 
 
@@ -43,19 +43,19 @@ both_layouts = pytest.mark.parametrize("layout", [nested, dict], ids=["nested", 
 def test_windows_are_mapped_and_joined(
     layout: Callable[[Any], Any], arguments: dict[str, int], expected: list[int]
 ) -> None:
-    assert as_list(batched_map(layout({"x": np.arange(5)}), backwards, **arguments)) == expected
+    assert as_list(batched_map(layout({"x": np.arange(5)}), reverse, **arguments)) == expected
 
 
 @pytest.mark.slow
 @both_layouts
 def test_the_number_of_steps_may_change(layout: Callable[[Any], Any]) -> None:
-    def twice(window: dict[str, Any]) -> dict[str, Any]:
+    def repeat_steps(window: dict[str, Any]) -> dict[str, Any]:
         return {"x": tf.repeat(window["x"], 2)}
 
     steps = layout({"x": np.arange(3)})
-    assert as_list(batched_map(steps, twice, size=2)) == [0, 0, 1, 1, 2, 2]
+    assert as_list(batched_map(steps, repeat_steps, size=2)) == [0, 0, 1, 1, 2, 2]
     assert as_list(batched_map(steps, lambda window: {"x": window["x"][:0]})) == []
-    assert as_list(batched_map(layout({"x": np.arange(0)}), twice)) == []
+    assert as_list(batched_map(layout({"x": np.arange(0)}), repeat_steps)) == []
 
 
 @pytest.mark.slow
@@ -67,6 +67,6 @@ def test_fields_without_elements_are_mapped(layout: Callable[[Any], Any]) -> Non
 
 
 @both_layouts
-def test_bad_sizes_are_named(layout: Callable[[Any], Any]) -> None:
+def test_bad_sizes_are_refused(layout: Callable[[Any], Any]) -> None:
     with pytest.raises(ValueError, match="stride must be positive, got 0"):
-        batched_map(layout({"x": np.arange(3)}), backwards, size=2, stride=0)
+        batched_map(layout({"x": np.arange(3)}), reverse, size=2, stride=0)

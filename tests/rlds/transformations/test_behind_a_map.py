@@ -1,4 +1,4 @@
-"""The transformations of steps that a user's own `Dataset.map` makes, in one graph."""
+"""Transformations of steps after a user's own `Dataset.map`, in one graph."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ import rlds.transformations as t
 EXTRA = {"reward": np.array([7.0, 8.0]), "is_terminal": [False, False], "position": np.ones([2, 3])}
 
 
-def doubled(step: dict[str, Any]) -> dict[str, Any]:
+def double_reward(step: dict[str, Any]) -> dict[str, Any]:
     return {**step, "reward": step["reward"] * 2.0}
 
 
-def episodes_of(rewards: Any) -> tf.data.Dataset:
+def make_episodes(rewards: Any) -> tf.data.Dataset:
     rewards = np.asarray(rewards)
     steps = {
         "reward": rewards,
@@ -41,7 +41,7 @@ FUNCTIONS: dict[str, Callable[[tf.data.Dataset], Any]] = {
     "episode_length": lambda steps: {"length": t.episode_length(steps)},
     "episode_return": lambda steps: {"return": t.episode_return(steps)},
     "final_step": t.final_step,
-    "map_steps": lambda steps: t.map_steps(steps, doubled),
+    "map_steps": lambda steps: t.map_steps(steps, double_reward),
     "returns_to_go": t.returns_to_go,
     "shift_keys": lambda steps: t.shift_keys(steps, ["reward"], 1),
     "sum_dataset": lambda steps: t.sum_dataset(steps, lambda step: {"reward": step["reward"]}),
@@ -55,7 +55,7 @@ FUNCTIONS: dict[str, Callable[[tf.data.Dataset], Any]] = {
 def test_a_map_before_the_transformation_is_like_mapped_data(name: str) -> None:
     # In a graph that asks for the cardinality of a mapped dataset, TensorFlow's optimizer fails
     # where it fuses that map with a batch; and a fused batch of all steps would end the process.
-    def transformed(episodes: tf.data.Dataset, function: Callable[..., Any]) -> list[Any]:
+    def transform(episodes: tf.data.Dataset, function: Callable[..., Any]) -> list[Any]:
         def apply(episode: dict[str, Any]) -> Any:
             result = FUNCTIONS[name](function(episode["steps"]))
             if isinstance(result, tf.data.Dataset):
@@ -65,8 +65,8 @@ def test_a_map_before_the_transformation_is_like_mapped_data(name: str) -> None:
         return list(episodes.flat_map(apply).as_numpy_iterator())
 
     rewards = np.array([1.0, 2.0, 3.0])
-    actual = transformed(episodes_of(rewards), lambda steps: steps.map(doubled))
-    expected = transformed(episodes_of(2.0 * rewards), lambda steps: steps)
+    actual = transform(make_episodes(rewards), lambda steps: steps.map(double_reward))
+    expected = transform(make_episodes(2.0 * rewards), lambda steps: steps)
 
     assert actual
     tf.nest.map_structure(np.testing.assert_array_equal, actual, expected)

@@ -22,7 +22,7 @@ def nested(steps: Any) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(steps)
 
 
-def values(steps: Any) -> Any:
+def to_lists(steps: Any) -> Any:
     return tf.nest.map_structure(lambda leaf: leaf.numpy().tolist(), layouts.to_batched(steps))
 
 
@@ -35,7 +35,7 @@ def test_fields_of_one_side_become_zeros_on_the_other(layout: Callable[[Any], An
     one = layout({"a": [1, 2], "text": [b"x", b"y"]})
     other = layout({"a": [3], "flag": [True], "vector": [[1.0, 2.0]]})
     joined = concatenate(one, other)
-    assert values(joined) == {
+    assert to_lists(joined) == {
         "a": [1, 2, 3],
         "text": [b"x", b"y", b""],
         "flag": [False, False, True],
@@ -45,10 +45,10 @@ def test_fields_of_one_side_become_zeros_on_the_other(layout: Callable[[Any], An
 
 @both_layouts
 def test_fields_are_filled_at_every_level(layout: Callable[[Any], Any]) -> None:
-    """Only missing top-level fields used to be filled; others were a TypeError."""
+    """Missing nested fields used to be a TypeError."""
     one = layout({"observation": {"a": [1], "pair": ([2], {"x": [3]})}})
     other = layout({"observation": {"b": [1.0], "pair": ([4], {"y": [5]})}})
-    assert values(concatenate(one, other)) == {
+    assert to_lists(concatenate(one, other)) == {
         "observation": {
             "a": [1, 0],
             "b": [0.0, 1.0],
@@ -57,8 +57,8 @@ def test_fields_are_filled_at_every_level(layout: Callable[[Any], Any]) -> None:
     }
 
 
-def test_a_field_of_unknown_length_is_filled_with_none_of_it() -> None:
-    """It used to be filled with one made-up element."""
+def test_fields_of_unknown_length_are_filled_with_empty_arrays() -> None:
+    """They used to be filled with one invented element."""
     one = nested({"a": [1]})
     other = tf.data.Dataset.range(2, 4).map(lambda n: {"a": 7, "x": tf.range(n)})
     joined = concatenate(one, other)
@@ -84,7 +84,7 @@ def test_shapes_may_differ_in_the_nested_layout_only() -> None:
 
 
 @both_layouts
-def test_fields_that_differ_are_named(layout: Callable[[Any], Any]) -> None:
+def test_errors_name_fields_that_differ(layout: Callable[[Any], Any]) -> None:
     def with_observation(value: Any) -> Any:
         return layout({"observation": {"x": value}})
 
@@ -104,9 +104,9 @@ def test_layouts_do_not_mix() -> None:
 @pytest.mark.slow
 @both_layouts
 def test_datasets_without_steps_add_fields(layout: Callable[[Any], Any]) -> None:
-    none = layout({"a": np.zeros(0, np.int32)})
-    assert values(concatenate(none, layout({"b": [1.0]}))) == {"a": [0], "b": [1.0]}
-    assert values(concatenate(layout({"b": [1.0]}), none)) == {"a": [0], "b": [1.0]}
+    empty = layout({"a": np.zeros(0, np.int32)})
+    assert to_lists(concatenate(empty, layout({"b": [1.0]}))) == {"a": [0], "b": [1.0]}
+    assert to_lists(concatenate(layout({"b": [1.0]}), empty)) == {"a": [0], "b": [1.0]}
 
 
 # Extra steps after a terminal one
@@ -116,8 +116,8 @@ def episode(is_terminal: bool) -> dict[str, Any]:
     return {"reward": [1.0, 2.0], "is_terminal": [False, is_terminal]}
 
 
-def absorbing(layout: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Two steps with a field that the others do not have."""
+def make_absorbing(layout: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a function that makes two steps with an extra field."""
 
     def make(last: dict[str, Any]) -> Any:
         return layout(
@@ -133,53 +133,53 @@ def absorbing(layout: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def test_extra_steps_may_have_fields_of_their_own(
     layout: Callable[[Any], Any], is_terminal: bool
 ) -> None:
-    """They used to be a TypeError, although `concatenate` fills what is missing."""
+    """They used to be a TypeError, although `concatenate` fills missing fields."""
     steps = layout(episode(is_terminal))
-    joined = concat_if_terminal(steps, absorbing(layout))
+    joined = concat_if_terminal(steps, make_absorbing(layout))
     n = 2 if is_terminal else 0
     expected = {
         "reward": [1.0, 2.0, 2.0, 0.0][: 2 + n],
         "is_terminal": [False, is_terminal] + [False] * n,
         "extra": [False, False, True, True][: 2 + n],
     }
-    assert values(joined) == expected
+    assert to_lists(joined) == expected
     if layout is nested:
         assert int(joined.cardinality()) == 2 + n
 
-    traced = tf.function(lambda steps: concat_if_terminal(steps, absorbing(layout)))(steps)
-    assert values(traced) == expected
+    traced = tf.function(lambda steps: concat_if_terminal(steps, make_absorbing(layout)))(steps)
+    assert to_lists(traced) == expected
     (inside,) = tf.data.Dataset.from_tensors(steps).map(
-        lambda steps: concat_if_terminal(steps, absorbing(layout))
+        lambda steps: concat_if_terminal(steps, make_absorbing(layout))
     )
-    assert values(inside) == expected
+    assert to_lists(inside) == expected
 
 
 def test_steps_of_unknown_length_are_joined() -> None:
     steps = nested(episode(True)).filter(lambda _: True)
     joined = concat_if_terminal(steps, lambda _: zero_dataset_like(steps))
-    assert values(joined)["reward"] == [1.0, 2.0, 0.0]
+    assert to_lists(joined)["reward"] == [1.0, 2.0, 0.0]
 
 
-def test_nothing_is_traced_and_kept_for_each_function() -> None:
-    """With a `tf.function` around it, each lambda was one more graph in its cache."""
+def test_functions_are_not_traced_and_cached() -> None:
+    """A `tf.function` around it would cache one more graph for each lambda."""
     assert not hasattr(concat_if_terminal, "get_concrete_function")
     eager = []
 
-    def extra(last: dict[str, Any]) -> Any:
+    def make_extra(last: dict[str, Any]) -> Any:
         eager.append(float(last["reward"]))
         return {"reward": [0.0]}
 
     for _ in range(3):
-        concat_if_terminal(episode(True), lambda last: extra(last))
+        concat_if_terminal(episode(True), lambda last: make_extra(last))
     assert eager == [2.0, 2.0, 2.0]
 
 
 @both_layouts
-def test_bad_input_is_named(layout: Callable[[Any], Any]) -> None:
+def test_bad_input_is_refused(layout: Callable[[Any], Any]) -> None:
     with pytest.raises(KeyError, match=r"no field 'is_terminal'. The fields are \['reward'\]"):
-        concat_if_terminal(layout({"reward": [1.0]}), absorbing(layout))
+        concat_if_terminal(layout({"reward": [1.0]}), make_absorbing(layout))
     with pytest.raises(tf.errors.InvalidArgumentError, match="the episode has no steps"):
         concat_if_terminal(layout({"is_terminal": np.zeros(0, bool)}), lambda last: layout({}))
     other = dict if layout is nested else nested
     with pytest.raises(TypeError, match=r"concat_if_terminal: the steps are .* returned a"):
-        concat_if_terminal(layout(episode(True)), absorbing(other))
+        concat_if_terminal(layout(episode(True)), make_absorbing(other))

@@ -22,28 +22,28 @@ def episodes(*all_steps: dict[str, Any], nested: bool = True) -> tf.data.Dataset
     return dataset
 
 
-def everything(step: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
+def select_all(step: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bool]]:
     return step, dict.fromkeys(step, True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("batch_size", one_in(2, [7, 1, -1]))
-def test_mean_and_std_are_those_of_numpy(nested: bool, batch_size: int) -> None:
+def test_mean_and_std_equal_those_of_numpy(nested: bool, batch_size: int) -> None:
     rng = np.random.default_rng(0)
     first, second = (
         {"observation": {"state": rng.normal(size=(n, 3)), "pair": (np.arange(n), np.ones(n))}}
         for n in (20, 11)
     )
-    mean, std = mean_and_std(episodes(first, second, nested=nested), everything, batch_size)
+    mean, std = mean_and_std(episodes(first, second, nested=nested), select_all, batch_size)
 
-    def of_both(get) -> np.ndarray:
+    def join(get) -> np.ndarray:
         return np.concatenate([get(first["observation"]), get(second["observation"])])
 
     for get in (lambda o: o["state"], lambda o: o["pair"][0], lambda o: o["pair"][1]):
         for result, expected in (
-            (get(mean["observation"]), np.mean(of_both(get), axis=0)),
-            (get(std["observation"]), np.std(of_both(get), axis=0, ddof=1)),
+            (get(mean["observation"]), np.mean(join(get), axis=0)),
+            (get(std["observation"]), np.std(join(get), axis=0, ddof=1)),
         ):
             assert isinstance(result, np.ndarray)
             assert result.dtype == np.float64
@@ -57,7 +57,7 @@ def test_values_far_from_zero_lose_no_precision(nested: bool) -> None:
     rng = np.random.default_rng(0)
     for mean_of_data, std_of_data in ((1e6, 1.0), (1000.0, 0.01), (1.0, 1e-3)):
         values = rng.normal(mean_of_data, std_of_data, size=200_000).astype(np.float32)
-        mean, std = mean_and_std(episodes({"x": values}, nested=nested), everything)
+        mean, std = mean_and_std(episodes({"x": values}, nested=nested), select_all)
         exact = values.astype(np.float64)
         assert mean["x"] == pytest.approx(exact.mean(), rel=1e-13)
         assert std["x"] == pytest.approx(exact.std(ddof=1), rel=1e-10)
@@ -78,13 +78,13 @@ def test_values_far_from_zero_lose_no_precision(nested: bool) -> None:
 def test_mean_and_std_are_exact_for_every_dtype(
     values: np.ndarray, expected_mean: float, expected_std: float
 ) -> None:
-    mean, std = mean_and_std(episodes({"x": values}), everything)
+    mean, std = mean_and_std(episodes({"x": values}), select_all)
     assert mean["x"] == pytest.approx(expected_mean, rel=1e-15)
     assert std["x"] == pytest.approx(expected_std, rel=1e-6)
 
 
 @pytest.mark.slow
-def test_undefined_results_are_nan_and_said_to_be() -> None:
+def test_undefined_results_are_nan_and_reported() -> None:
     columns = {"one": np.ones(2), "none": np.ones([2, 3]), "is_last": [False, True]}
 
     def fields(step):
@@ -109,7 +109,7 @@ def test_undefined_results_are_nan_and_said_to_be() -> None:
 def test_nan_spoils_its_own_element_only_and_is_reported() -> None:
     values = np.array([[1.0, np.nan], [3.0, 4.0]])
     with pytest.warns(RuntimeWarning, match="x: NaN or infinite values .* in 1 of its 2"):
-        mean, std = mean_and_std(episodes({"x": values}), everything)
+        mean, std = mean_and_std(episodes({"x": values}), select_all)
     assert mean["x"][0] == 2.0
     assert std["x"][0] == pytest.approx(math.sqrt(2))
     assert np.isnan([mean["x"][1], std["x"][1]]).all()
@@ -117,7 +117,7 @@ def test_nan_spoils_its_own_element_only_and_is_reported() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nested", [True, False])
-def test_masks_may_go_down_to_the_elements(nested: bool) -> None:
+def test_masks_may_select_elements(nested: bool) -> None:
     columns = {"x": {"a": np.array([[1.0, np.nan], [3.0, 4.0], [5.0, 8.0]]), "b": np.arange(3)}}
 
     def fields(step):
@@ -132,11 +132,11 @@ def test_masks_may_go_down_to_the_elements(nested: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("nested", one_in(2, [True, False]))
 def test_mean_and_std_can_be_traced_in_graphs(nested: bool) -> None:
-    """Square roots by NumPy cannot be part of a graph."""
+    """A graph cannot contain square roots by NumPy."""
     dataset = episodes({"x": [1.0, 3.0, 5.0]}, nested=nested)
-    mean, std = tf.function(lambda: mean_and_std(dataset, everything))()
+    mean, std = tf.function(lambda: mean_and_std(dataset, select_all))()
     assert (float(mean["x"]), float(std["x"])) == (3.0, 2.0)
-    (result,) = tf.data.Dataset.range(1).map(lambda _: mean_and_std(dataset, everything))
+    (result,) = tf.data.Dataset.range(1).map(lambda _: mean_and_std(dataset, select_all))
     mean, std = result
     assert (float(mean["x"]), float(std["x"])) == (3.0, 2.0)
 
@@ -179,14 +179,14 @@ def test_fields_of_varying_shape_have_statistics() -> None:
     steps = tf.data.Dataset.from_tensor_slices(columns).map(
         lambda step: {"x": tf.boolean_mask(step["x"], [True, True])}
     )
-    mean, _ = mean_and_std(tf.data.Dataset.from_tensors({"steps": steps}), everything)
+    mean, _ = mean_and_std(tf.data.Dataset.from_tensors({"steps": steps}), select_all)
     assert mean["x"].tolist() == [2.0, 3.0]
 
 
 def test_fields_without_a_mean_are_refused() -> None:
     texts = episodes({"x": {"text": [b"a"]}})
     with pytest.raises(TypeError, match=r"mean_and_std: field 'x/text' must be a numeric tensor"):
-        mean_and_std(texts, everything)
+        mean_and_std(texts, select_all)
 
 
 @pytest.mark.parametrize(
@@ -205,16 +205,16 @@ def test_masks_must_fit(mask: Any, error: type[Exception], message: str) -> None
         mean_and_std(dataset, lambda step: (step, mask))
 
 
-def test_fields_and_mask_come_together() -> None:
+def test_function_must_return_fields_and_mask() -> None:
     with pytest.raises(ValueError, match=r"must return \(data, mask\)"):
         mean_and_std(episodes({"a": np.ones(2)}), lambda step: step)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nested", one_in(2, [False, True]))
-def test_results_are_arrays_that_answer_to_numpy(nested: bool) -> None:
+def test_results_are_arrays_with_a_numpy_method(nested: bool) -> None:
     dataset = episodes({"x": {"y": np.array([[1, 2], [3, 6]], np.float32)}}, nested=nested)
-    for result, expected in zip(mean_and_std(dataset, everything), ([2, 4], [2**0.5, 8**0.5])):
+    for result, expected in zip(mean_and_std(dataset, select_all), ([2, 4], [2**0.5, 8**0.5])):
         values = result["x"]["y"]
         assert type(values.numpy()) is np.ndarray
         assert values.numpy() == pytest.approx(expected)
@@ -225,7 +225,7 @@ def test_results_are_arrays_that_answer_to_numpy(nested: bool) -> None:
 
 
 def test_a_single_result_is_a_number() -> None:
-    mean, _ = mean_and_std(episodes({"x": [1.0, 3.5]}), everything)
+    mean, _ = mean_and_std(episodes({"x": [1.0, 3.5]}), select_all)
     assert type(mean["x"].numpy()) is np.float64
     assert round(mean["x"].numpy(), 1) == round(mean["x"], 1) == 2.2
     assert (round(mean["x"]), float(mean["x"])) == (2, 2.25)
@@ -234,7 +234,7 @@ def test_a_single_result_is_a_number() -> None:
 @pytest.mark.slow
 def test_results_normalise_the_steps_they_came_from() -> None:
     dataset = episodes({"x": np.array([1.0, 3.0], np.float32)})
-    mean, std = mean_and_std(dataset, everything)
+    mean, std = mean_and_std(dataset, select_all)
     normalised = dataset.flat_map(lambda episode: episode["steps"]).map(
         lambda step: (step["x"] - mean["x"]) / std["x"]
     )
@@ -259,7 +259,7 @@ def test_sar_fields_mask_leaves_out_the_placeholders_of_the_last_step() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nested", one_in(2, [True, False]))
-def test_sar_fields_mask_uses_what_is_there(nested: bool) -> None:
+def test_sar_fields_mask_uses_available_fields(nested: bool) -> None:
     columns = {"observation": [1.0, 3.0], "reward": [5.0, 77.0], "is_last": [False, True]}
     with pytest.warns(RuntimeWarning, match="reward: a single valid value"):
         mean, _ = mean_and_std(episodes(columns, nested=nested), sar_fields_mask)

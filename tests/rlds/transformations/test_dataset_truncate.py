@@ -1,4 +1,4 @@
-"""Episodes cut off where a condition holds."""
+"""Episodes truncated at the first step that meets a condition."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +23,7 @@ def nested(steps: Any) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(steps)
 
 
-def of_varying_shape(steps: dict[str, Any]) -> tf.data.Dataset:
+def vary_shapes(steps: dict[str, Any]) -> tf.data.Dataset:
     return nested(steps).map(lambda step: {**step, "ragged": tf.range(step["x"])})
 
 
@@ -33,8 +33,8 @@ def values_of(steps: Any, name: str = "x") -> list[Any]:
     return steps[name].numpy().tolist()
 
 
-all_kinds = pytest.mark.parametrize("layout", [nested, dict, of_varying_shape])
-one_kind = pytest.mark.parametrize("layout", one_in(3, [nested, dict, of_varying_shape]))
+all_kinds = pytest.mark.parametrize("layout", [nested, dict, vary_shapes])
+one_kind = pytest.mark.parametrize("layout", one_in(3, [nested, dict, vary_shapes]))
 
 
 @pytest.mark.slow
@@ -69,8 +69,8 @@ def test_conditions_of_any_form_are_evaluated(layout: Callable[[Any], Any]) -> N
 
 @pytest.mark.slow
 @one_kind
-def test_the_last_step_can_be_marked_as_such(layout: Callable[[Any], Any]) -> None:
-    """Otherwise the invalid action of the new last step is taken for valid, among others."""
+def test_new_last_step_is_marked_on_request(layout: Callable[[Any], Any]) -> None:
+    """Otherwise, the invalid action of the new last step looks valid."""
     steps = layout(columns(4))
 
     def cut(**options: Any) -> Any:
@@ -90,8 +90,8 @@ def test_the_last_step_can_be_marked_as_such(layout: Callable[[Any], Any]) -> No
 @pytest.mark.slow
 @few_examples
 @given(met=st.lists(st.booleans(), max_size=8), chunk=st.integers(1, 3))
-def test_chunks_do_not_show(met: list[bool], chunk: int) -> None:
-    # Wide steps, of which so many fit into a chunk.
+def test_results_do_not_depend_on_chunks(met: list[bool], chunk: int) -> None:
+    # Steps so wide that a chunk holds `chunk` of them.
     steps = {
         "met": np.array(met, bool),
         "is_last": np.zeros(len(met), np.int8),
@@ -115,7 +115,7 @@ def test_nothing_is_read_after_the_chunk_of_the_cut() -> None:
     dataset = tf.data.Dataset.from_generator(steps, output_signature=tf.TensorSpec([], tf.int64))
     wide = dataset.map(lambda i: {"x": i, "wide": tf.zeros([10_000])})
     assert values_of(truncate_after_condition(wide, lambda step: step["x"] == 6)) == [*range(7)]
-    assert len(read) < 200  # tf.data reads ahead on its own account
+    assert len(read) < 200  # tf.data itself reads ahead.
     endless = tf.data.Dataset.range(3).repeat().map(lambda i: {"x": i})
     assert values_of(truncate_after_condition(endless, lambda step: step["x"] == 2)) == [0, 1, 2]
 
@@ -131,7 +131,7 @@ def test_datasets_of_any_structure_are_truncated() -> None:
 
 
 @all_kinds
-def test_bad_conditions_are_named(layout: Callable[[Any], Any]) -> None:
+def test_bad_conditions_are_refused(layout: Callable[[Any], Any]) -> None:
     steps = layout(columns(3))
     for condition in (
         lambda step: step["x"],
@@ -146,7 +146,7 @@ def test_bad_conditions_are_named(layout: Callable[[Any], Any]) -> None:
         truncate_after_condition(layout({"x": [1]}), lambda step: True, set_is_last=True)
 
 
-@pytest.mark.parametrize("layout", [nested, of_varying_shape])
+@pytest.mark.parametrize("layout", [nested, vary_shapes])
 def test_iterators_can_be_saved_and_restored(layout: Callable[[Any], Any], tmp_path: Any) -> None:
     cut = truncate_after_condition(layout(columns(6)), lambda step: step["x"] == 4)
     iterator = iter(cut)
@@ -157,6 +157,6 @@ def test_iterators_can_be_saved_and_restored(layout: Callable[[Any], Any], tmp_p
     assert [int(step["x"]) for step in restored] == [1, 2, 3, 4]
 
 
-def test_layouts_agree_on_the_way() -> None:
+def test_truncated_steps_convert_to_batched_steps() -> None:
     cut = truncate_after_condition(nested(columns(5)), lambda step: step["x"] == 3)
     assert layouts.to_batched(cut)["x"].numpy().tolist() == [0, 1, 2, 3]

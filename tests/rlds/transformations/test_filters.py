@@ -30,7 +30,7 @@ from rlds.transformations import (
 )
 
 
-def ids(episodes: tf.data.Dataset) -> list[int]:
+def list_ids(episodes: tf.data.Dataset) -> list[int]:
     return [int(episode["id"]) for episode in episodes]
 
 
@@ -39,16 +39,16 @@ def test_episodes_are_filtered_by_length_and_return(layout: int) -> None:
     all_columns = [episode_columns(length, seed=length) for length in (0, 1, 4, 6)]
     returns = [float(np.sum(columns["reward"][:-1])) for columns in all_columns]
     data = in_both_layouts(*all_columns)[layout]
-    assert ids(data.filter(has_length())) == [1, 2, 3]
-    assert ids(data.filter(has_length(2, 5))) == [2]
-    assert ids(data.filter(has_length(0, 1))) == [0, 1]
+    assert list_ids(data.filter(has_length())) == [1, 2, 3]
+    assert list_ids(data.filter(has_length(2, 5))) == [2]
+    assert list_ids(data.filter(has_length(0, 1))) == [0, 1]
     for low, high in ((0.0, None), (None, -1.0), (returns[2], returns[2])):
         expected = [
             i
             for i, total in enumerate(returns)
             if (low is None or total >= low) and (high is None or total <= high)
         ]
-        assert ids(data.filter(has_return(low, high))) == expected
+        assert list_ids(data.filter(has_return(low, high))) == expected
 
 
 @pytest.mark.parametrize("layout", [0, 1])
@@ -56,17 +56,17 @@ def test_successful_and_usable_episodes_are_filtered(layout: int) -> None:
     steps = {"x": np.zeros(2), "done": np.array([False, True]), "reward": np.zeros(2)}
     failed = {**steps, "done": np.array([False, False])}
     data = in_both_layouts(steps, failed, success=[0, 1], invalid=[True, False])[layout]
-    assert ids(data.filter(is_successful())) == [1]
-    assert ids(data.filter(is_successful("done"))) == [0]
-    assert ids(data.filter(is_usable)) == [1]
+    assert list_ids(data.filter(is_successful())) == [1]
+    assert list_ids(data.filter(is_successful("done"))) == [0]
+    assert list_ids(data.filter(is_usable)) == [1]
     unmarked = data.map(lambda e: {"steps": e["steps"], "id": e["id"]})
-    assert ids(unmarked.filter(is_usable)) == [0, 1]
+    assert list_ids(unmarked.filter(is_usable)) == [0, 1]
 
 
-def idle_by_hand(
+def find_active_rows(
     columns: Columns, min_run: int, unchanged: bool, is_final_known: bool
 ) -> list[int]:
-    """The places of the steps that stay."""
+    """Finds the indices of the remaining steps."""
     actions = columns["action"]
     length = len(actions)
     is_idle = []
@@ -95,7 +95,7 @@ def idle_by_hand(
     unknown=st.sets(st.integers(0, 12)),
     seed=st.integers(0, 1000),
 )
-def test_dropped_idle_steps_are_those_found_by_hand_in_both_layouts(
+def test_dropped_idle_steps_equal_a_computation_by_hand_in_both_layouts(
     all_columns: list[Columns], min_run: int, unchanged: bool, unknown: set[int], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -111,7 +111,7 @@ def test_dropped_idle_steps_are_those_found_by_hand_in_both_layouts(
         )
         assert_same_episodes(nested, batched)
     for columns, is_final_known, episode in zip(all_columns, is_known, batched, strict=True):
-        active_rows = idle_by_hand(columns, min_run, unchanged, is_final_known)
+        active_rows = find_active_rows(columns, min_run, unchanged, is_final_known)
         expected = tf.nest.map_structure(operator.itemgetter(active_rows), columns)
         assert_equal(episode["steps"], expected)
 
@@ -150,7 +150,7 @@ def test_subsampled_steps_are_equal_in_both_layouts(
 
 
 @pytest.mark.slow
-def test_random_steps_are_all_as_likely() -> None:
+def test_random_steps_are_equally_likely() -> None:
     episodes = tf.data.Dataset.from_tensors({"steps": {"x": np.arange(5)}}).repeat(1000)
     chosen = np.concatenate([e["steps"]["x"] for e in subsample(episodes, limit=2, seed=0)])
     counts = np.bincount(chosen)

@@ -17,11 +17,11 @@ UNKNOWN = tf.data.experimental.UNKNOWN_CARDINALITY
 INFINITE = tf.data.experimental.INFINITE_CARDINALITY
 
 
-def numbers(n: int) -> tf.data.Dataset:
+def count_to(n: int) -> tf.data.Dataset:
     return tf.data.Dataset.range(n)
 
 
-def of_unknown_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def hide_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.filter(lambda *_: True)
 
 
@@ -32,7 +32,7 @@ def as_lists(dataset: tf.data.Dataset) -> list:
 def simple_windows(
     dataset: tf.data.Dataset, size: int, shift: int, stride: int, drop_remainder: bool
 ) -> tf.data.Dataset:
-    """The definition: a dataset per window."""
+    """Implements the definition: one dataset per window."""
     windows = dataset.window(size, shift, stride, drop_remainder)
     return windows.flat_map(lambda window: tf.data.Dataset.zip(window).batch(size))
 
@@ -47,7 +47,7 @@ def simple_windows(
     drop_remainder=st.booleans(),
     chunk_size=st.sampled_from([1, 50, 1_000_000]),
 )
-def test_windows_are_those_of_the_definition(
+def test_windows_equal_the_definition(
     n: int, size: int, shift: int, stride: int, drop_remainder: bool, chunk_size: int
 ) -> None:
     elements = {
@@ -68,25 +68,25 @@ def test_windows_are_those_of_the_definition(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shift", [None, 0])
-def test_no_shift_means_size(shift: int | None) -> None:
-    assert as_lists(batch(numbers(5), size=2, shift=shift)) == [[0, 1], [2, 3], [4]]
-    assert as_lists(batch(numbers(5), size=2, shift=shift, stride=2)) == [[0, 2], [2, 4], [4]]
+def test_default_shift_is_the_size(shift: int | None) -> None:
+    assert as_lists(batch(count_to(5), size=2, shift=shift)) == [[0, 1], [2, 3], [4]]
+    assert as_lists(batch(count_to(5), size=2, shift=shift, stride=2)) == [[0, 2], [2, 4], [4]]
 
 
 @pytest.mark.slow
 def test_datasets_of_any_structure_are_batched() -> None:
-    pairs = tf.data.Dataset.zip((numbers(3), numbers(3)))
+    pairs = tf.data.Dataset.zip((count_to(3), count_to(3)))
     assert as_lists(batch(pairs, 2, 1, drop_remainder=True)) == [
         ([0, 1], [0, 1]),
         ([1, 2], [1, 2]),
     ]
     assert as_lists(batch(pairs)) == [([0, 1, 2], [0, 1, 2])]
-    assert as_lists(batch(numbers(3))) == [[0, 1, 2]]
-    single = numbers(3).map(lambda x: (x,))
+    assert as_lists(batch(count_to(3))) == [[0, 1, 2]]
+    single = count_to(3).map(lambda x: (x,))
     assert as_lists(batch(single, 2, 1, drop_remainder=True)) == [([0, 1],), ([1, 2],)]
 
 
-def test_strings_of_unknown_size_come_in_batches_of_a_bounded_length() -> None:
+def test_strings_of_unknown_size_have_a_bounded_batch_size() -> None:
     images = tf.data.Dataset.from_tensors({"image": b"", "action": tf.zeros([7])}).repeat(1000)
     assert flexible_batch.get_batch_size(images) == 200_000 // (1024 + 28)
     flags = tf.data.Dataset.from_tensors({"empty": tf.zeros([0])})
@@ -106,7 +106,7 @@ def test_batch_size_of_episodes_is_that_of_their_steps() -> None:
 
 
 def test_windows_keep_automatic_batch_sizes_large() -> None:
-    transitions = batch(numbers(10), size=2, shift=1, drop_remainder=True)
+    transitions = batch(count_to(10), size=2, shift=1, drop_remainder=True)
     assert flexible_batch.get_batch_size(transitions) == 200_000 // 16
 
 
@@ -114,12 +114,12 @@ def test_windows_keep_automatic_batch_sizes_large() -> None:
 @pytest.mark.parametrize(
     ("dataset", "cardinality"),
     [
-        (of_unknown_length(numbers(4)), UNKNOWN),
-        (numbers(4).repeat(), INFINITE),
+        (hide_length(count_to(4)), UNKNOWN),
+        (count_to(4).repeat(), INFINITE),
     ],
 )
 @pytest.mark.parametrize("drop_remainder", [True, False])
-def test_a_length_that_is_not_known_stays_so(
+def test_unknown_and_infinite_lengths_are_kept(
     dataset: tf.data.Dataset, cardinality: int, drop_remainder: bool
 ) -> None:
     windows = batch(dataset, size=2, shift=1, drop_remainder=drop_remainder)
@@ -129,19 +129,19 @@ def test_a_length_that_is_not_known_stays_so(
 
 @pytest.mark.slow
 def test_batch_works_inside_map_and_flat_map() -> None:
-    episodes = numbers(4).map(lambda n: {"steps": tf.data.Dataset.range(n)})
+    episodes = count_to(4).map(lambda n: {"steps": tf.data.Dataset.range(n)})
 
     nested = episodes.map(lambda e: batch(e["steps"], 2, 1, drop_remainder=True))
     assert [int(windows.cardinality()) for windows in nested] == [0, 0, 1, 2]
     flat = episodes.flat_map(lambda e: batch(e["steps"], 2, 1))
     assert as_lists(flat) == [[0], [0, 1], [1], [0, 1], [1, 2], [2]]
-    unknown = episodes.map(lambda e: batch(of_unknown_length(e["steps"]), 2, 1))
+    unknown = episodes.map(lambda e: batch(hide_length(e["steps"]), 2, 1))
     assert {int(windows.cardinality()) for windows in unknown} == {UNKNOWN}
 
 
 @pytest.mark.slow
 def test_elements_may_vary_in_shape_from_window_to_window() -> None:
-    pairs = numbers(6).map(lambda i: tf.fill([i // 2], i))
+    pairs = count_to(6).map(lambda i: tf.fill([i // 2], i))
     assert as_lists(batch(pairs, size=1, shift=3)) == [[[]], [[3]]]
     windows = batch(pairs, size=2, shift=4, drop_remainder=True)
     assert int(windows.cardinality()) == 1 + (6 - 2) // 4
@@ -149,7 +149,7 @@ def test_elements_may_vary_in_shape_from_window_to_window() -> None:
 
 
 def test_whole_episodes_are_batched_into_windows() -> None:
-    episodes = numbers(5).map(lambda n: {"steps": tf.data.Dataset.range(n), "length": n})
+    episodes = count_to(5).map(lambda n: {"steps": tf.data.Dataset.range(n), "length": n})
     windows = batch(episodes, size=2, shift=3)
     assert [window["length"].numpy().tolist() for window in windows] == [[0, 1], [3, 4]]
 
@@ -158,10 +158,10 @@ def test_whole_episodes_are_batched_into_windows() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: batch(numbers(9), 3, 1, drop_remainder=True),
-        lambda: batch(numbers(9), 3, 2),
-        lambda: batch(numbers(9).map(lambda i: tf.fill([i * 0 + 1], i)[: i + 1]), 3, 2),
-        lambda: numbers(4).flat_map(lambda n: batch(tf.data.Dataset.range(n), 2, 1)),
+        lambda: batch(count_to(9), 3, 1, drop_remainder=True),
+        lambda: batch(count_to(9), 3, 2),
+        lambda: batch(count_to(9).map(lambda i: tf.fill([i * 0 + 1], i)[: i + 1]), 3, 2),
+        lambda: count_to(4).flat_map(lambda n: batch(tf.data.Dataset.range(n), 2, 1)),
     ],
 )
 @pytest.mark.parametrize("chunk_size", one_in(2, [1, 1_000_000]))
@@ -192,9 +192,9 @@ def test_iterators_can_be_saved_and_restored(
         ({"size": 2, "stride": 0}, "stride must be positive, got 0"),
     ],
 )
-def test_bad_arguments_are_named(arguments: dict[str, int], message: str) -> None:
+def test_bad_arguments_are_refused(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        batch(numbers(3), **arguments)
+        batch(count_to(3), **arguments)
     with pytest.raises(ValueError, match=message):
         batch(np.arange(3), **arguments)
 
@@ -208,7 +208,7 @@ def test_batched_steps_become_a_tensor_of_windows() -> None:
     assert batch(np.arange(0), size=3, shift=1).shape == (0, 3)
 
 
-def test_batched_steps_have_no_room_for_short_windows() -> None:
+def test_batched_steps_refuse_short_windows() -> None:
     with pytest.raises(ValueError, match=r"drop_remainder=True.*nested layout.*5 steps"):
         batch(np.arange(5), size=2, shift=2)
 
@@ -221,7 +221,7 @@ def test_batched_steps_have_no_room_for_short_windows() -> None:
         next(windows)
 
 
-def test_batched_steps_are_checked() -> None:
+def test_malformed_batched_steps_are_refused() -> None:
     with pytest.raises(ValueError, match=r"differ in length: \{'a': 2, 'b': 3\}"):
         batch({"a": np.zeros(2), "b": np.zeros(3)}, size=2)
     with pytest.raises(ValueError, match="'a' of the batched steps is a scalar"):

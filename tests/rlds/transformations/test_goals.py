@@ -55,8 +55,8 @@ def test_goals_are_relabeled_alike_in_both_layouts(
         assert relabeled["reward"].tolist() == (distance == 1).tolist()
 
 
-def distances(strategy: str, **options: Any) -> collections.Counter[int]:
-    """The frequency of each distance of the goal of the first of 6 steps, in 1000 episodes."""
+def count_distances(strategy: str, **options: Any) -> collections.Counter[int]:
+    """Counts the distances of the goal of the first of 6 steps, in 1000 episodes."""
     steps = {"observation": np.arange(6)}
     episodes = tf.data.Dataset.from_tensors({"steps": steps}).repeat(1000)
     relabeled = relabel_goals(episodes, seed=1, strategy=strategy, **options)
@@ -67,33 +67,33 @@ def distances(strategy: str, **options: Any) -> collections.Counter[int]:
 
 @pytest.mark.slow
 def test_goal_distances_follow_their_distribution() -> None:
-    uniform = distances("uniform")
+    uniform = count_distances("uniform")
     assert set(uniform) == {1, 2, 3, 4, 5}
     assert all(abs(count - 200) < 60 for count in uniform.values())
-    assert set(distances("uniform", max_distance=2)) == {1, 2}
-    geometric = distances("geometric", gamma=0.5)
+    assert set(count_distances("uniform", max_distance=2)) == {1, 2}
+    geometric = count_distances("geometric", gamma=0.5)
     total = sum(0.5**d for d in range(1, 6))
     for d in range(1, 6):
         assert abs(geometric[d] / 1000 - 0.5**d / total) < 0.04
-    assert distances("last") == {5: 1000}
+    assert count_distances("last") == {5: 1000}
 
 
 @pytest.mark.slow
-def test_the_goals_depend_on_the_seed_and_the_episode_alone(tmp_path: Any) -> None:
+def test_goals_depend_on_the_seed_and_the_episode_alone(tmp_path: Any) -> None:
     columns = episode_columns(40)
     _, batched = in_both_layouts(columns, columns)
 
-    def goals(data: tf.data.Dataset, seed: int = 3) -> list[list[int]]:
+    def list_distances(data: tf.data.Dataset, seed: int = 3) -> list[list[int]]:
         relabeled = relabel_goals(data, seed=seed)
         return [episode["steps"]["goal_distance"].numpy().tolist() for episode in relabeled]
 
-    one, two = goals(batched)
-    assert one != two
-    assert goals(batched) == [one, two]
-    assert goals(batched, seed=4) != [one, two]
-    later_epoch = goals(batched.repeat(2))
-    assert later_epoch[:2] == [one, two]
-    assert later_epoch[2:] != [one, two]
+    first, second = list_distances(batched)
+    assert first != second
+    assert list_distances(batched) == [first, second]
+    assert list_distances(batched, seed=4) != [first, second]
+    later_epoch = list_distances(batched.repeat(2))
+    assert later_epoch[:2] == [first, second]
+    assert later_epoch[2:] != [first, second]
 
     relabeled = relabel_goals(batched.repeat(3), seed=3)
     expected, restored = rest_after_restoring(relabeled, 4, tmp_path)
@@ -119,7 +119,7 @@ def test_the_reward_function_may_use_python_control_flow() -> None:
 
 
 @pytest.mark.slow
-def test_a_part_of_the_observation_may_be_the_goal() -> None:
+def test_field_of_the_observation_may_be_the_goal() -> None:
     columns = episode_columns(4)
     relabeled = relabel_goals(
         columns, seed=0, strategy="last", get_goal=lambda observation: observation["state"]

@@ -45,8 +45,8 @@ def statistics():
     return compute_statistics(in_both_layouts(COLUMNS)[1], ["action"], include_last_action=True)
 
 
-def extra(step: Any) -> Any:
-    """A function with control flow of Python, which only AutoGraph makes part of a graph."""
+def make_extra(step: Any) -> Any:
+    """Returns extra steps, by Python control flow that only AutoGraph puts into a graph."""
     if step["reward"] > 100.0:
         reward = 7.0
     else:
@@ -54,18 +54,18 @@ def extra(step: Any) -> Any:
     return {"reward": [reward], "is_terminal": [True]}
 
 
-def to_nested_extra(step: Any) -> Any:
-    return to_nested(extra(step))
+def make_nested_extra(step: Any) -> Any:
+    return to_nested(make_extra(step))
 
 
-# Of steps in either layout.
+# Functions of steps in either layout.
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "add_absorbing_states": add_absorbing_states,
     "batched_map": lambda steps: batched_map(
-        steps, lambda part: tf.nest.map_structure(lambda leaf: tf.reverse(leaf, [0]), part), size=4
+        steps, lambda rows: tf.nest.map_structure(lambda leaf: tf.reverse(leaf, [0]), rows), size=4
     ),
     "concat_if_terminal": lambda steps: concat_if_terminal(
-        steps, to_nested_extra if isinstance(steps, tf.data.Dataset) else extra
+        steps, make_nested_extra if isinstance(steps, tf.data.Dataset) else make_extra
     ),
     "concatenate": lambda steps: concatenate(steps, map_steps(steps, lambda s: {"b": s["reward"]})),
     "drop_idle_steps": lambda steps: drop_idle_steps(steps, tolerance=0.5),
@@ -90,7 +90,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_graphs_give_what_is_given_at_once(name, tmp_path):
+def test_graphs_equal_eager_execution(name, tmp_path):
     function = FUNCTIONS[name]
     expected = as_columns(function(COLUMNS))
     for steps in (tf.data.Dataset.from_tensor_slices(COLUMNS), COLUMNS):
@@ -101,5 +101,5 @@ def test_graphs_give_what_is_given_at_once(name, tmp_path):
         if isinstance(inside, tf.data.Dataset):
             assert_equal(tf.data.Dataset.from_tensors(steps).flat_map(function), expected)
             before, after = rest_after_restoring(function(steps), 2, tmp_path)
-            for one, other in zip(before, after, strict=True):
-                assert_equal(one, other)
+            for element, restored in zip(before, after, strict=True):
+                assert_equal(element, restored)

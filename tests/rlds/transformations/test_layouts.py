@@ -1,4 +1,4 @@
-"""The same episodes in the nested and in the batched layout give the same values."""
+"""Episodes in the nested and in the batched layout give the same values."""
 
 import re
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def nested(steps: Any) -> tf.data.Dataset:
 
 
 def assert_equal(one: Any, other: Any) -> None:
-    """Compares values, and steps of any layout; numbers nearly."""
+    """Compares values, or steps of any layout; floats approximately."""
     tf.nest.map_structure(
         lambda a, b: (
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
@@ -58,7 +58,7 @@ def transform(step: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def numbers(step: dict[str, Any]) -> dict[str, Any]:
+def select_numbers(step: dict[str, Any]) -> dict[str, Any]:
     return {"observation": step["observation"]["state"], "action": step["action"], "steps": 1}
 
 
@@ -66,26 +66,26 @@ def state_action_reward(step: dict[str, Any]) -> Any:
     return transformations.sar_fields_mask({**step, "observation": step["observation"]["state"]})
 
 
-def more(steps: Any, columns: Columns) -> Any:
-    """Other steps, in the layout of the given ones."""
+def tail(steps: Any, columns: Columns) -> Any:
+    """Returns steps to append, with other fields, in the layout of `steps`."""
     columns = {"observation": {"more": columns["action"]}, "extra": columns["reward"]}
     return nested(columns) if isinstance(steps, tf.data.Dataset) else columns
 
 
-OF_STEPS: dict[str, Callable[[Any], Any]] = {
+STEP_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "batch": lambda steps: transformations.batch(steps, 2, 1, drop_remainder=True),
     "batched_map": lambda steps: batched_helpers.batched_map(
         steps, lambda window: tf.nest.map_structure(lambda leaf: leaf[::-1], window), 3, 2
     ),
     "concat_if_terminal": lambda steps: dataset_concat.concat_if_terminal(
-        steps, lambda last: more(steps, episode_columns(2))
+        steps, lambda last: tail(steps, episode_columns(2))
     ),
-    "concatenate": lambda steps: dataset_concat.concatenate(steps, more(steps, episode_columns(3))),
+    "concatenate": lambda steps: dataset_concat.concatenate(steps, tail(steps, episode_columns(3))),
     "episode_length": transformations.episode_length,
     "final_step": transformations.final_step,
     "map_steps": lambda steps: transformations.map_steps(steps, transform),
     "shift_keys": lambda steps: alignment.shift_keys(steps, ["action", "is_first"], -2),
-    "sum_dataset": lambda steps: transformations.sum_dataset(steps, numbers),
+    "sum_dataset": lambda steps: transformations.sum_dataset(steps, select_numbers),
     "truncate_after_condition": lambda steps: dataset_truncate.truncate_after_condition(
         steps, lambda step: step["reward"] > 0.5, set_is_last=True
     ),
@@ -93,15 +93,15 @@ OF_STEPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.slow  # Their own tests have both layouts, too.
-@pytest.mark.parametrize("name", OF_STEPS)
+@pytest.mark.slow  # Tests of each function cover both layouts, too.
+@pytest.mark.parametrize("name", STEP_FUNCTIONS)
 @few_examples
 @given(length=st.integers(1, 6), terminal=st.booleans(), seed=st.integers(0, 2**31))
 def test_functions_of_steps_agree_in_both_layouts(
     name: str, length: int, terminal: bool, seed: int
 ) -> None:
     steps = episode_columns(length, terminal=terminal, seed=seed)
-    assert_equal(OF_STEPS[name](nested(steps)), OF_STEPS[name](steps))
+    assert_equal(STEP_FUNCTIONS[name](nested(steps)), STEP_FUNCTIONS[name](steps))
 
 
 @pytest.mark.slow
@@ -112,10 +112,10 @@ def test_functions_of_episodes_agree_in_both_layouts(
 ) -> None:
     both = in_both_layouts(*all_columns)
     assert_same_episodes(*(transformations.map_nested_steps(ds, transform) for ds in both))
-    windows = OF_STEPS["batch"]
+    windows = STEP_FUNCTIONS["batch"]
     assert_same_episodes(*(transformations.apply_nested_steps(ds, windows) for ds in both))
     for function in (
-        lambda ds: transformations.sum_nested_steps(ds, numbers, batch_size),
+        lambda ds: transformations.sum_nested_steps(ds, select_numbers, batch_size),
         lambda ds: transformations.mean_and_std(ds, state_action_reward, batch_size),
     ):
         assert_equal(*map(function, both))
@@ -123,7 +123,7 @@ def test_functions_of_episodes_agree_in_both_layouts(
 
 @few_examples
 @given(all_columns=datasets(max_length=2))
-def test_conversion_to_the_other_layout_and_back_changes_nothing(
+def test_conversion_to_the_other_layout_and_back_is_lossless(
     all_columns: list[Columns],
 ) -> None:
     one, other = in_both_layouts(*all_columns)
@@ -172,7 +172,7 @@ def test_episodes_without_steps_are_converted() -> None:
     assert steps["y"][1].dtype == tf.string
 
 
-def test_steps_that_cannot_be_batched_are_named() -> None:
+def test_errors_name_steps_that_cannot_be_batched() -> None:
     ragged = tf.data.Dataset.from_tensor_slices({"a": {"b": tf.ragged.constant([[1], [2, 3]])}})
     with pytest.raises(TypeError, match=r"to_batched: field 'a/b' of the steps is a RaggedTensor"):
         layouts.to_batched(ragged)
@@ -184,7 +184,7 @@ def test_steps_that_cannot_be_batched_are_named() -> None:
 
 
 @pytest.mark.slow
-def test_fields_without_elements_go_through_everything() -> None:
+def test_all_functions_accept_fields_without_elements() -> None:
     """`Dataset.unbatch`, on which most functions are built, crashes on such tensors."""
     steps = {"x": np.arange(3), "nothing": np.zeros([3, 0]), "is_terminal": np.arange(3) == 2}
     for function in (
@@ -194,8 +194,8 @@ def test_fields_without_elements_go_through_everything() -> None:
         lambda steps: dataset_truncate.truncate_after_condition(steps, lambda s: s["x"] == 1),
     ):
         assert_equal(function(nested(steps)), function(steps))
-    one = dataset_concat.concatenate(nested({"x": np.arange(2)}), nested(steps))
-    assert_equal(one, dataset_concat.concatenate({"x": np.arange(2)}, steps))
+    expected = dataset_concat.concatenate(nested({"x": np.arange(2)}), nested(steps))
+    assert_equal(expected, dataset_concat.concatenate({"x": np.arange(2)}, steps))
 
 
 def test_both_layouts_have_the_same_batch_size() -> None:
@@ -208,7 +208,7 @@ def test_both_layouts_have_the_same_batch_size() -> None:
 
 
 @pytest.mark.parametrize("function", [transformations.final_step, transformations.episode_length])
-def test_batched_steps_are_checked(function: Callable[[Any], Any]) -> None:
+def test_batched_steps_of_different_lengths_are_refused(function: Callable[[Any], Any]) -> None:
     message = f"{function.__name__}: the fields of the batched steps differ in length: {{'a': 2, "
     with pytest.raises(ValueError, match=re.escape(message + "'b/c': 3}")):
         function({"a": np.zeros(2), "b": {"c": np.zeros(3)}})

@@ -27,24 +27,24 @@ def nested(steps: Any = BATCHED) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(steps)
 
 
-def of_unknown_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def hide_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.filter(lambda *_: True)
 
 
 def episodes(*all_steps: Any) -> tf.data.Dataset:
     dataset = None
-    for number, steps in enumerate(all_steps):
-        episode = tf.data.Dataset.from_tensors({"steps": steps, "number": number})
+    for index, steps in enumerate(all_steps):
+        episode = tf.data.Dataset.from_tensors({"steps": steps, "number": index})
         dataset = episode if dataset is None else dataset.concatenate(episode)
     return dataset
 
 
 def as_lists(values: Any) -> list:
-    """One list of values, from steps in either layout that are single tensors."""
+    """Lists the values of steps that are single tensors, in either layout."""
     return [value.numpy().tolist() for value in values]
 
 
-# Functions of one step, and what they give for the steps above.
+# Functions of one step, and their results for the steps above.
 
 
 def with_if(step):
@@ -79,7 +79,7 @@ def with_squeeze(step):
     return tf.squeeze(tf.stack([tf.norm(step["reward"])]))
 
 
-def constant(step):
+def return_constant(step):
     return 7
 
 
@@ -90,7 +90,7 @@ FUNCTIONS = [
     (with_dynamic_shape_inside_if, [0.0, 2.0, 9.0, -1.0]),
     (with_numpy, [0.0, 2.0, 10.0, -2.0]),
     (with_squeeze, [0.0, 1.0, 5.0, 1.0]),
-    (constant, [7, 7, 7, 7]),
+    (return_constant, [7, 7, 7, 7]),
 ]
 
 
@@ -105,7 +105,7 @@ def test_map_steps_calls_the_function_for_each_step(function, expected, batch_si
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [-1, 1])
-def test_lists_are_what_they_are_in_dataset_map(batch_size):
+def test_lists_behave_like_in_dataset_map(batch_size):
     def pair(step):
         return [step["reward"], -step["reward"]]
 
@@ -131,15 +131,15 @@ def test_map_steps_takes_steps_of_varying_shape():
 
 @pytest.mark.slow
 def test_map_steps_takes_any_structure():
-    numbers = tf.data.Dataset.range(3)
-    assert as_lists(map_steps(numbers, lambda x: x + 1)) == [1, 2, 3]
-    pairs = tf.data.Dataset.zip((numbers, numbers))
+    integers = tf.data.Dataset.range(3)
+    assert as_lists(map_steps(integers, lambda x: x + 1)) == [1, 2, 3]
+    pairs = tf.data.Dataset.zip((integers, integers))
     for batch_size in (-1, 1):
         assert as_lists(map_steps(pairs, lambda x, y: x * y, batch_size)) == [0, 1, 4]
     assert as_lists(map_steps((np.arange(3), np.arange(3)), lambda x, y: x * y)) == [0, 1, 4]
 
 
-def test_map_steps_leaves_its_input_alone():
+def test_map_steps_does_not_change_its_input():
     def edit(step):
         step["reward"] += 1.0
         del step["observation"]
@@ -160,8 +160,8 @@ def test_map_steps_does_not_make_tensorflow_warn(caplog):
 
 @pytest.mark.slow
 def test_map_steps_sees_tensors_around_it():
-    two = episodes(nested(), nested())
-    numbered = two.flat_map(
+    dataset = episodes(nested(), nested())
+    numbered = dataset.flat_map(
         lambda e: (
             map_steps(e["steps"], lambda step: step["reward"] * 0 + float(e["number"]))
             if False
@@ -193,13 +193,13 @@ def test_map_steps_works_with_no_step_or_one(length):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [-1, 1])
-def test_map_nested_steps_keeps_the_rest(batch_size):
-    dataset = episodes(nested(), of_unknown_length(nested()).take(2))
+def test_map_nested_steps_keeps_metadata_and_cardinalities(batch_size):
+    dataset = episodes(nested(), hide_length(nested()).take(2))
     mapped = list(map_nested_steps(dataset, lambda step: -step["reward"], batch_size))
     assert [int(episode["number"]) for episode in mapped] == [0, 1]
     assert as_lists(mapped[0]["steps"]) == [0.0, -1.0, -5.0, 1.0]
     assert as_lists(mapped[1]["steps"]) == [0.0, -1.0]
-    # What was there before is still known, and what was unknown still unknown.
+    # Exact cardinalities stay exact, and unknown cardinalities unknown.
     assert int(mapped[0]["steps"].cardinality()) == 4
     assert int(mapped[1]["steps"].cardinality()) == UNKNOWN
 
@@ -213,7 +213,7 @@ def test_apply_nested_steps_passes_the_layout_on():
     assert episode["steps"]["r"].numpy().tolist() == [0.0, 1.0]
 
 
-def test_apply_nested_steps_wants_a_dataset_for_a_dataset():
+def test_apply_nested_steps_refuses_results_that_are_no_dataset():
     with pytest.raises(TypeError):
         apply_nested_steps(episodes(nested()), lambda steps: 3)
 
@@ -221,7 +221,7 @@ def test_apply_nested_steps_wants_a_dataset_for_a_dataset():
 @pytest.mark.parametrize(
     "function", [map_nested_steps, apply_nested_steps, sum_nested_steps], ids=lambda f: f.__name__
 )
-def test_a_dataset_of_steps_is_not_one_of_episodes(function):
+def test_datasets_of_steps_are_refused_as_episodes(function):
     name = function.__name__
     with pytest.raises(KeyError, match=rf"{name}: .*no field 'steps'.*'observation', 'reward'"):
         function(nested(), lambda step: step)
@@ -243,7 +243,7 @@ def test_a_negative_batch_size_is_an_error():
 
 
 @pytest.mark.slow
-def test_work_in_parallel_keeps_the_order():
+def test_parallel_calls_keep_the_order():
     steps = nested({"x": np.arange(20)})
     dataset = tf.data.Dataset.range(4).map(lambda i: {"number": i, "steps": steps})
     for batch_size in (-1, 1):
@@ -288,8 +288,8 @@ def test_sums_are_exact_and_wide_enough(values, total, dtype, batch_size):
 
 @pytest.mark.slow
 def test_sums_of_floats_do_not_depend_on_the_batch_size():
-    ones = tf.data.Dataset.from_tensors(tf.ones([], tf.float32)).repeat(1000)
-    steps = tf.data.Dataset.from_tensors(2.0**24).concatenate(ones)
+    terms = tf.data.Dataset.from_tensors(tf.ones([], tf.float32)).repeat(1000)
+    steps = tf.data.Dataset.from_tensors(2.0**24).concatenate(terms)
     for batch_size in (1, 10, -1):
         assert float(sum_dataset(steps, lambda x: x, batch_size)) == 2.0**24 + 1000
 
@@ -310,17 +310,17 @@ def test_sums_run_over_all_episodes():
 
 
 def test_sum_of_nothing_is_zero():
-    none = {"reward": np.zeros([0, 2], np.float32)}
-    assert sum_dataset(none, lambda step: step["reward"]).numpy().tolist() == [0.0, 0.0]
-    assert sum_dataset(nested(none), lambda step: step["reward"]).numpy().tolist() == [0.0, 0.0]
+    empty = {"reward": np.zeros([0, 2], np.float32)}
+    assert sum_dataset(empty, lambda step: step["reward"]).numpy().tolist() == [0.0, 0.0]
+    assert sum_dataset(nested(empty), lambda step: step["reward"]).numpy().tolist() == [0.0, 0.0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 3, -1])
 def test_sums_and_last_steps_of_a_graph_join_many_chunks(batch_size):
-    # A thousand sums at batch size 1; and the number of steps is not known.
-    numbers = np.arange(1000)
-    steps = of_unknown_length(nested({"x": numbers}))
+    # A thousand sums at batch size 1, of an unknown number of steps.
+    values = np.arange(1000)
+    steps = hide_length(nested({"x": values}))
     results = tf.data.Dataset.range(1).map(
         lambda _: (
             sum_dataset(steps, lambda step: step["x"], batch_size),
@@ -328,7 +328,7 @@ def test_sums_and_last_steps_of_a_graph_join_many_chunks(batch_size):
         )
     )
 
-    assert [tuple(map(int, result)) for result in results] == [(numbers.sum(), 999)]
+    assert [tuple(map(int, result)) for result in results] == [(values.sum(), 999)]
 
 
 @pytest.mark.slow
@@ -345,11 +345,11 @@ def test_values_that_cannot_be_summed_are_refused():
         sum_nested_steps(episodes({"text": [b"a"]}), lambda step: step["text"])
 
 
-# The end
+# Final steps and lengths
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [nested(), of_unknown_length(nested()), BATCHED])
+@pytest.mark.parametrize("steps", [nested(), hide_length(nested()), BATCHED])
 def test_final_step_returns_the_last_step(steps):
     assert float(final_step(steps)["reward"]) == -1.0
     (inside,) = tf.data.Dataset.from_tensors(steps).map(final_step)
@@ -357,7 +357,7 @@ def test_final_step_returns_the_last_step(steps):
 
 
 def test_final_step_works_with_any_structure():
-    texts = of_unknown_length(tf.data.Dataset.from_tensor_slices([b"a", b"b"]))
+    texts = hide_length(tf.data.Dataset.from_tensor_slices([b"a", b"b"]))
     assert final_step(texts).numpy() == b"b"
     ragged = tf.data.Dataset.range(4).map(lambda n: (n, tf.range(n)))
     assert final_step(ragged)[1].numpy().tolist() == [0, 1, 2]
@@ -368,7 +368,7 @@ def test_final_step_works_with_any_structure():
     "steps",
     [
         nested().take(0),
-        of_unknown_length(nested()).take(0),
+        hide_length(nested()).take(0),
         {"reward": np.zeros(0)},
     ],
 )
@@ -382,7 +382,7 @@ def test_final_step_refuses_an_episode_without_steps(steps):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [final_step, episode_length])
-def test_endless_steps_have_no_end(function):
+def test_endless_steps_are_refused(function):
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{function.__name__}: .*infinite"):
         function(nested().repeat())
     with pytest.raises(tf.errors.InvalidArgumentError, match="infinite"):
@@ -394,10 +394,10 @@ def test_endless_steps_have_no_end(function):
     "steps",
     [
         nested(),
-        of_unknown_length(nested()),
-        of_unknown_length(nested({"observation": {"deep": np.zeros([4, 0])}})),
-        of_unknown_length(tf.data.Dataset.from_tensor_slices([b"a", b"b", b"c", b"d"])),
-        of_unknown_length(tf.data.Dataset.range(4).map(lambda n: (tf.range(n), n))),
+        hide_length(nested()),
+        hide_length(nested({"observation": {"deep": np.zeros([4, 0])}})),
+        hide_length(tf.data.Dataset.from_tensor_slices([b"a", b"b", b"c", b"d"])),
+        hide_length(tf.data.Dataset.range(4).map(lambda n: (tf.range(n), n))),
         BATCHED,
     ],
 )

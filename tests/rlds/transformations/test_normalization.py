@@ -38,9 +38,9 @@ def test_unnormalize_undoes_normalize_in_both_layouts(
         normalize(data, statistics, kind=kind, clip=False) for data in in_both_layouts(*all_columns)
     )
     assert_same_episodes(nested, batched)
-    back = unnormalize(batched, statistics, kind=kind)
-    assert_same_episodes(unnormalize(nested, statistics, kind=kind), back)
-    for columns, episode in zip(all_columns, back, strict=True):
+    restored = unnormalize(batched, statistics, kind=kind)
+    assert_same_episodes(unnormalize(nested, statistics, kind=kind), restored)
+    for columns, episode in zip(all_columns, restored, strict=True):
         normalized = as_columns(episode["steps"])
         np.testing.assert_allclose(normalized["action"], columns["action"], rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(normalized["action"][:, 2], columns["action"][:, 2])
@@ -67,14 +67,14 @@ def test_normalize_applies_the_formula_of_each_kind() -> None:
     assert normalized.tolist() == [-1.0, pytest.approx(expected), 1.0]
 
 
-def test_values_outside_the_range_are_clipped_unless_asked_otherwise() -> None:
+def test_values_outside_the_range_are_clipped_by_default() -> None:
     field = statistics_of(episode_columns(9))["action"]
     far = field.max + 1.0
     for kind in ("bounds", "bounds_q99"):
         assert normalize(far, field, kind=kind).tolist() == [1.0, 1.0, 1.0]
-        free = normalize(far, field, kind=kind, clip=False)
-        assert (free > 1.0).all()
-        np.testing.assert_allclose(unnormalize(free, field, kind=kind), far)
+        unclipped = normalize(far, field, kind=kind, clip=False)
+        assert (unclipped > 1.0).all()
+        np.testing.assert_allclose(unnormalize(unclipped, field, kind=kind), far)
 
 
 @pytest.mark.slow
@@ -86,13 +86,13 @@ def test_elements_with_a_single_value_are_normalized_to_zero(kind: str) -> None:
     normalized = normalize(columns["action"], field, kind=kind)
     assert np.isfinite(normalized).all()
     assert normalized[:, 1].tolist() == [0.0] * 9
-    # What was never seen is as uninformative.
+    # Unseen values are equally uninformative.
     assert normalize(np.array([0.0, 100.0, 0.0]), field, kind=kind)[1] == 0.0
     assert unnormalize(np.array([0.0, 0.3, 0.0]), field, kind=kind)[1] == 7.0
 
 
 def test_arrays_and_tensors_may_have_any_leading_axes() -> None:
-    """Action chunks at inference."""
+    """Such as action chunks at inference."""
     field = statistics_of(episode_columns(9))["action"]
     chunk = np.random.default_rng(0).normal(size=(4, 16, 3)).astype(np.float32)
     as_array = unnormalize(chunk, field)
@@ -102,9 +102,9 @@ def test_arrays_and_tensors_may_have_any_leading_axes() -> None:
     assert as_array.dtype == as_tensor.dtype == np.float32
     np.testing.assert_array_equal(as_array, as_tensor)
     np.testing.assert_allclose(normalize(as_array, field), chunk, rtol=1e-5, atol=1e-6)
-    # Statistics that were read do the same.
-    read = Statistics.from_json(statistics_of(episode_columns(9)).to_json())["action"]
-    np.testing.assert_allclose(unnormalize(chunk, read), as_array, rtol=1e-6)
+    # Loaded statistics give the same result.
+    loaded = Statistics.from_json(statistics_of(episode_columns(9)).to_json())["action"]
+    np.testing.assert_allclose(unnormalize(chunk, loaded), as_array, rtol=1e-6)
 
 
 def test_only_named_fields_are_normalized() -> None:
@@ -131,9 +131,9 @@ def test_bad_input_is_an_error_at_once() -> None:
             normalize(data, statistics, kind="norm")
         with pytest.raises(ValueError, match=r"needs the quantiles 0.01 and 0.99 of .*are \[\]"):
             unnormalize(data, statistics, kind="bounds_q99")
-        without = data.map(lambda e: {"steps": 0 if False else e["steps"]})
+        episodes = data.map(lambda e: {"steps": 0 if False else e["steps"]})
         with pytest.raises(TypeError, match=r"Pass the Statistics of all fields"):
-            normalize(without, statistics["action"])
+            normalize(episodes, statistics["action"])
     with pytest.raises(KeyError, match="unnormalize: there is no field 'action'"):
         unnormalize({"observation": {"state": np.zeros([2, 2])}}, statistics)
     with pytest.raises(ValueError, match=r"shape of 'action' is \(4,\), but .* of shape \(3,\)"):

@@ -1,4 +1,4 @@
-"""Patterns over episodes: what reverb answered, and a model of the rules."""
+"""Patterns over episodes: outputs of reverb, and a model of the rules."""
 
 import json
 from collections.abc import Callable
@@ -24,12 +24,12 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "rlds" / "pattern_golden.json"
 CASES = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]
 
 
-def configs_of(case: dict[str, Any], spec: Any) -> list[sw.Config]:
+def make_configs(case: dict[str, Any], spec: Any) -> list[sw.Config]:
     return [pattern_cases.config_of(config, spec, sw) for config in case["configs"]]
 
 
 def apply(case: dict[str, Any], episodes: tf.data.Dataset, **options: Any) -> tf.data.Dataset:
-    configs = configs_of(case, pattern.step_spec(episodes))
+    configs = make_configs(case, pattern.step_spec(episodes))
     respect = case["respect_episode_boundaries"]
     if case.get("api") != "pattern_map_from_transform":
         return pattern.pattern_map(episodes, configs, respect, **options)
@@ -46,11 +46,11 @@ def apply(case: dict[str, Any], episodes: tf.data.Dataset, **options: Any) -> tf
     )
 
 
-def plain(dataset: tf.data.Dataset) -> list[Any]:
+def dump(dataset: tf.data.Dataset) -> list[Any]:
     return [pattern_cases.as_plain(output) for output in dataset]
 
 
-def chunks_of(max_steps: int) -> Any:
+def limit_chunks(max_steps: int) -> Any:
     return mock.patch.multiple(
         pattern_dataset,
         _MAX_STEPS_IN_CHUNK=max_steps,
@@ -81,7 +81,7 @@ def test_patterns_have_the_golden_outputs(case: dict[str, Any], layout: str) -> 
             list(outputs)
         return
 
-    assert plain(outputs) == pattern_cases.decode(expected["outputs"])
+    assert dump(outputs) == pattern_cases.decode(expected["outputs"])
     specs = pattern_cases.decode(expected["element_spec"])
     specs = tree.map_structure_up_to(
         outputs.element_spec, lambda spec: tf.TensorSpec(spec["shape"], spec["dtype"]), specs
@@ -96,13 +96,13 @@ def test_patterns_have_the_golden_outputs(case: dict[str, Any], layout: str) -> 
     max_steps=st.sampled_from([1, 2, 7, 1000]),
     block_size=st.sampled_from([1, 3, 128]),
 )
-def test_outputs_are_those_of_the_model(rng: Random, max_steps: int, block_size: int) -> None:
+def test_outputs_equal_those_of_the_model(rng: Random, max_steps: int, block_size: int) -> None:
     case = pattern_cases.random_case(rng)
     world = pattern_cases.World(case)
 
-    with chunks_of(max_steps), mock.patch.object(pattern_dataset, "_BLOCK_SIZE", block_size):
-        nested = plain(apply(case, world.nested()))
-        batched = plain(apply(case, world.batched()))
+    with limit_chunks(max_steps), mock.patch.object(pattern_dataset, "_BLOCK_SIZE", block_size):
+        nested = dump(apply(case, world.nested()))
+        batched = dump(apply(case, world.batched()))
 
     assert nested == pattern_cases.expected_outputs(case)
     assert batched == nested
@@ -117,7 +117,7 @@ def test_batched_steps_give_batched_outputs(rng: Random, block_size: int) -> Non
     case["episodes"] = [[step for episode in case["episodes"] for step in episode]]
     world = pattern_cases.World(case)
     (episode,) = world.episodes
-    configs = configs_of(case, world.spec)
+    configs = make_configs(case, world.spec)
 
     with mock.patch.object(pattern_dataset, "_BLOCK_SIZE", block_size):
         outputs = PatternDataset(
@@ -127,9 +127,7 @@ def test_batched_steps_give_batched_outputs(rng: Random, block_size: int) -> Non
             lambda step: step["is_last"],
         )
 
-    assert plain(tf.data.Dataset.from_tensor_slices(outputs)) == pattern_cases.expected_outputs(
-        case
-    )
+    assert dump(tf.data.Dataset.from_tensor_slices(outputs)) == pattern_cases.expected_outputs(case)
 
 
 # A smaller world: numbered steps of one field.
@@ -137,8 +135,8 @@ def test_batched_steps_give_batched_outputs(rng: Random, block_size: int) -> Non
 SPEC = {"is_last": None, "x": None}
 
 
-def numbered(*lengths: int, flag: bool = True) -> tf.data.Dataset:
-    """Batched episodes, whose steps x are numbered throughout."""
+def make_episodes(*lengths: int, flag: bool = True) -> tf.data.Dataset:
+    """Returns batched episodes; x counts the steps of all episodes."""
     starts = np.cumsum([0, *lengths])
     episodes = [
         {"x": tf.range(start, start + n), "is_last": (tf.range(n) == n - 1) & flag}
@@ -170,31 +168,31 @@ ONE_LAYOUT = pytest.mark.parametrize("layout", one_in(2, [nest, lambda episodes:
 
 @pytest.mark.slow
 @ONE_LAYOUT
-def test_the_boundary_of_an_episode_ends_it_if_asked_to(layout: Callable[..., Any]) -> None:
-    unflagged = layout(numbered(2, 0, 1, 3, flag=False))
+def test_episodes_end_at_boundaries_on_request(layout: Callable[..., Any]) -> None:
+    unflagged = layout(make_episodes(2, 0, 1, 3, flag=False))
     at_end = config(lambda step: step["x"][-1], sw.Condition.is_end_episode())
 
-    assert plain(pattern.pattern_map(unflagged, [PAIRS])) == [[i, i + 1] for i in range(5)]
-    assert plain(pattern.pattern_map(unflagged, [at_end])) == []
+    assert dump(pattern.pattern_map(unflagged, [PAIRS])) == [[i, i + 1] for i in range(5)]
+    assert dump(pattern.pattern_map(unflagged, [at_end])) == []
     for max_steps in (1, 1000):
-        with chunks_of(max_steps):
+        with limit_chunks(max_steps):
             pairs = pattern.pattern_map(unflagged, [PAIRS], end_at_episode_boundary=True)
             ends = pattern.pattern_map(unflagged, [at_end], end_at_episode_boundary=True)
-        assert plain(pairs) == [[0, 1], [3, 4], [4, 5]]
-        assert plain(ends) == [1, 2, 5]
+        assert dump(pairs) == [[0, 1], [3, 4], [4, 5]]
+        assert dump(ends) == [1, 2, 5]
 
 
 @LAYOUTS
 def test_outputs_are_batched_on_request(layout: Callable[..., Any]) -> None:
-    batches = pattern.pattern_map(layout(numbered(3, 4)), [PAIRS], batch_size=2)
-    assert plain(batches) == [[[0, 1], [1, 2]], [[3, 4], [4, 5]], [[5, 6]]]
+    batches = pattern.pattern_map(layout(make_episodes(3, 4)), [PAIRS], batch_size=2)
+    assert dump(batches) == [[[0, 1], [1, 2]], [[3, 4], [4, 5]], [[5, 6]]]
     assert batches.element_spec.shape.as_list() == [None, 2]
 
     triples = config(lambda step: step["x"][-3:])
     with pytest.raises(ValueError, match="Outputs of several shapes cannot be batched"):
-        pattern.pattern_map(layout(numbered(3)), [PAIRS, triples], batch_size=2)
+        pattern.pattern_map(layout(make_episodes(3)), [PAIRS, triples], batch_size=2)
     with pytest.raises(ValueError, match="batch_size must be positive, got 0"):
-        pattern.pattern_map(layout(numbered(3)), [PAIRS], batch_size=0)
+        pattern.pattern_map(layout(make_episodes(3)), [PAIRS], batch_size=0)
 
 
 @pytest.mark.slow
@@ -214,50 +212,50 @@ def test_outputs_are_batched_on_request(layout: Callable[..., Any]) -> None:
 def test_iterators_can_be_saved_and_restored(
     configs: list[sw.Config], layout: Callable[..., Any], tmp_path: Path
 ) -> None:
-    with chunks_of(3):
-        outputs = pattern.pattern_map(layout(numbered(5, 8, 3)), configs)
+    with limit_chunks(3):
+        outputs = pattern.pattern_map(layout(make_episodes(5, 8, 3)), configs)
     iterator = iter(outputs)
     for _ in range(3):
         next(iterator)
     checkpoint = tf.train.Checkpoint(iterator=iterator)
     path = checkpoint.save(str(tmp_path / "checkpoint"))
-    remaining = plain(iterator)
+    remaining = dump(iterator)
     assert remaining
 
     checkpoint.restore(path)
-    assert plain(iterator) == remaining
+    assert dump(iterator) == remaining
 
 
 @pytest.mark.slow
 @LAYOUTS
 def test_patterns_of_infinite_datasets_are_yielded_lazily(layout: Callable[..., Any]) -> None:
-    outputs = pattern.pattern_map(layout(numbered(3)).repeat(), [PAIRS])
-    assert plain(outputs.take(5)) == [[0, 1], [1, 2], [0, 1], [1, 2], [0, 1]]
+    outputs = pattern.pattern_map(layout(make_episodes(3)).repeat(), [PAIRS])
+    assert dump(outputs.take(5)) == [[0, 1], [1, 2], [0, 1], [1, 2], [0, 1]]
 
-    # Where TensorFlow knows that there is no end, it still does.
+    # Endless datasets stay endless for TensorFlow.
     steps = tf.data.Dataset.from_tensors({"x": 1, "is_last": False}).repeat()
     outputs = PatternDataset(steps, [PAIRS], True, lambda step: step["is_last"])
     assert int(outputs.cardinality()) == tf.data.experimental.INFINITE_CARDINALITY
-    assert plain(outputs.take(1)) == [[1, 1]]
+    assert dump(outputs.take(1)) == [[1, 1]]
 
 
 @pytest.mark.slow
-def test_steps_of_an_agent_that_plays_are_not_read_long_before_their_outputs() -> None:
+def test_live_steps_are_read_shortly_before_their_outputs() -> None:
     num_read = 0
 
-    def played() -> Any:
+    def play() -> Any:
         nonlocal num_read
         for num_read in range(700):
             yield {"x": num_read, "is_last": num_read % 10 == 9}
 
     spec = {"x": tf.TensorSpec([], tf.int64), "is_last": tf.TensorSpec([], tf.bool)}
-    stream = tf.data.Dataset.from_generator(played, output_signature=spec)
+    stream = tf.data.Dataset.from_generator(play, output_signature=spec)
     outputs = PatternDataset(stream, [PAIRS], True, lambda s: s["is_last"], chunk_size=1)
     iterator = iter(outputs)
     next(iterator)
-    assert num_read < 500  # A few, and not a whole chunk of 1024.
-    of_all = PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"])
-    assert [1 + len(list(iterator)), 630] == [len(list(of_all))] * 2
+    assert num_read < 500  # Fewer than a chunk of 1024.
+    with_large_chunks = PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"])
+    assert [1 + len(list(iterator)), 630] == [len(list(with_large_chunks))] * 2
     with pytest.raises(ValueError, match="chunk_size must be positive, got 0"):
         PatternDataset(stream, [PAIRS], True, lambda step: step["is_last"], chunk_size=0)
 
@@ -268,7 +266,7 @@ def test_patterns_work_inside_map_and_flat_map(layout: Callable[..., Any]) -> No
     def windows(episode: dict[str, Any]) -> Any:
         return PatternDataset(episode["steps"], [PAIRS], True, lambda step: step["is_last"])
 
-    episodes = layout(numbered(3, 1, 4))
+    episodes = layout(make_episodes(3, 1, 4))
     nested = episodes.map(lambda episode: {"windows": windows(episode)})
     assert [np.array([*map(np.asarray, element["windows"])]).tolist() for element in nested] == [
         [[0, 1], [1, 2]],
@@ -276,28 +274,28 @@ def test_patterns_work_inside_map_and_flat_map(layout: Callable[..., Any]) -> No
         [[4, 5], [5, 6], [6, 7]],
     ]
 
-    def flat(episode: dict[str, Any]) -> tf.data.Dataset:
+    def flatten(episode: dict[str, Any]) -> tf.data.Dataset:
         outputs = windows(episode)
         if isinstance(outputs, tf.data.Dataset):
             return outputs
         return tf.data.Dataset.from_tensor_slices(outputs)
 
-    assert plain(episodes.flat_map(flat)) == [[0, 1], [1, 2], [4, 5], [5, 6], [6, 7]]
+    assert dump(episodes.flat_map(flatten)) == [[0, 1], [1, 2], [4, 5], [5, 6], [6, 7]]
 
     @tf.function
-    def pairs_of(episodes: tf.data.Dataset) -> tf.Tensor:
+    def list_pairs(episodes: tf.data.Dataset) -> tf.Tensor:
         return pattern.pattern_map(episodes, [PAIRS]).batch(100).get_single_element()
 
-    assert pairs_of(episodes).numpy().tolist() == [[0, 1], [1, 2], [4, 5], [5, 6], [6, 7]]
+    assert list_pairs(episodes).numpy().tolist() == [[0, 1], [1, 2], [4, 5], [5, 6], [6, 7]]
 
 
 @pytest.mark.slow
-def test_configs_are_not_changed_and_can_be_used_again() -> None:
+def test_configs_are_not_changed_and_are_reusable() -> None:
     triples = config(lambda step: step["x"][-3:])
-    before = repr((PAIRS, triples))
-    pattern.pattern_map(numbered(4), [triples, PAIRS])
-    assert repr((PAIRS, triples)) == before
-    assert len(plain(pattern.pattern_map(numbered(4), [PAIRS]))) == 3
+    original = repr((PAIRS, triples))
+    pattern.pattern_map(make_episodes(4), [triples, PAIRS])
+    assert repr((PAIRS, triples)) == original
+    assert len(dump(pattern.pattern_map(make_episodes(4), [PAIRS]))) == 3
 
 
 def test_unused_fields_may_be_anything() -> None:
@@ -318,7 +316,7 @@ def test_unused_fields_may_be_anything() -> None:
         sw.pattern_from_transform(dataset.element_spec, lambda step: step["x"][-2:]), "table"
     )
     outputs = PatternDataset(dataset, [pairs], True, lambda step: step["is_last"])
-    assert plain(outputs) == [[0, 1], [1, 2], [2, 3]]
+    assert dump(outputs) == [[0, 1], [1, 2], [2, 3]]
 
     used = sw.create_config(
         sw.pattern_from_transform(dataset.element_spec, lambda step: step["more"][-1]), "table"
@@ -341,13 +339,13 @@ def test_fields_of_varying_shape_are_matched() -> None:
 
     single = pattern.pattern_map_from_transform(episodes, lambda step: step["image"][-2])
     assert single.element_spec == tf.TensorSpec([None, 2], tf.uint8)
-    assert plain(single) == [image.tolist() for image in images[:-1]]
+    assert dump(single) == [image.tolist() for image in images[:-1]]
 
-    # Only windows that are made must fit: here those of steps 0 and 1, and 2 and 3.
+    # Only output windows must fit: those of steps 0 and 1, and 2 and 3.
     is_odd = sw.Condition.step_index() % 2 == 1
     window = pattern.pattern_map_from_transform(episodes, lambda step: step["image"][-2:], [is_odd])
     assert window.element_spec == tf.TensorSpec([2, None, 2], tf.uint8)
-    assert plain(window) == [[images[i].tolist(), images[i + 1].tolist()] for i in (0, 2)]
+    assert dump(window) == [[images[i].tolist(), images[i + 1].tolist()] for i in (0, 2)]
 
 
 def test_batched_episodes_of_varying_shape_are_matched() -> None:
@@ -376,34 +374,34 @@ def test_conditions_compare_the_whole_value(dtype: str) -> None:
             expected.append([compare(int(value), bound) for value in values])
         conditions.append(compare(quantity % 100, 27))
         expected.append([compare(abs(int(v)) % 100 * (1 if v >= 0 else -1), 27) for v in values])
-    assert holding(conditions, values) == expected
+    assert evaluate(conditions, values) == expected
 
 
-def holding(conditions: list[sw.Condition], values: np.ndarray) -> list[list[bool]]:
-    """Whether there is an output at each of the values, for each of the conditions."""
+def evaluate(conditions: list[sw.Condition], values: np.ndarray) -> list[list[bool]]:
+    """Evaluates each condition at each value, by the outputs of a pattern."""
     index = np.arange(len(values))
-    numbers = {f"{i:02}": np.full(len(values), i) for i in range(len(conditions))}
-    steps = {"v": values, "with": {"index": index, **numbers}}
+    constants = {f"{i:02}": np.full(len(values), i) for i in range(len(conditions))}
+    steps = {"v": values, "with": {"index": index, **constants}}
     names = sw.create_reference_step({"v": None, "with": dict.fromkeys(steps["with"])})["with"]
     configs = [
-        sw.create_config((names["index"][-1:], names[number][-1:]), "table", [condition])
-        for number, condition in zip(numbers, conditions)
+        sw.create_config((names["index"][-1:], names[name][-1:]), "table", [condition])
+        for name, condition in zip(constants, conditions)
     ]
     indices, fired = PatternDataset(steps, configs, False, lambda step: False)
-    held = np.zeros([len(conditions), len(values)], bool)
-    held[fired.numpy()[:, 0], indices.numpy()[:, 0]] = True
-    return held.tolist()
+    is_true = np.zeros([len(conditions), len(values)], bool)
+    is_true[fired.numpy()[:, 0], indices.numpy()[:, 0]] = True
+    return is_true.tolist()
 
 
 def test_conditions_compare_floats() -> None:
     values = np.array([-1.5, 0.1, 1.0, 1.5], np.float32)
     quantity = sw.Condition.data({"v": None})["v"]
-    assert holding([quantity > 1, quantity == 0.1, quantity % 1 == 0.5], values) == [
+    assert evaluate([quantity > 1, quantity == 0.1, quantity % 1 == 0.5], values) == [
         [False, False, False, True],
         [False, True, False, False],
         [False, False, False, True],
     ]
-    assert holding([quantity <= 0], values.astype(np.float16)) == [[True, False, False, False]]
+    assert evaluate([quantity <= 0], values.astype(np.float16)) == [[True, False, False, False]]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from random_episodes import (
 from rlds.transformations import episode_return, returns_to_go
 
 
-def by_hand(columns: Columns, gamma: float, stored: bool, is_final_known: bool) -> list[float]:
+def calculate(columns: Columns, gamma: float, stored: bool, is_final_known: bool) -> list[float]:
     sums, total = [], 0.0
     length = len(columns["reward"])
     for i in reversed(range(length)):
@@ -38,7 +38,7 @@ def by_hand(columns: Columns, gamma: float, stored: bool, is_final_known: bool) 
     stored=st.booleans(),
     unknown=st.sets(st.integers(0, 7)),
 )
-def test_returns_are_those_computed_by_hand_in_both_layouts(
+def test_returns_equal_those_computed_by_hand_in_both_layouts(
     all_columns: list[Columns], gamma: float, stored: bool, unknown: set[int]
 ) -> None:
     is_known = [i not in unknown for i in range(len(all_columns))]
@@ -48,30 +48,30 @@ def test_returns_are_those_computed_by_hand_in_both_layouts(
     assert_same_episodes(nested, batched)
     totals = [list(data.map(lambda e: episode_return(e, **options))) for data in both]
     for i, episode in enumerate(batched):
-        expected = by_hand(all_columns[i], gamma, stored, is_known[i])
+        expected = calculate(all_columns[i], gamma, stored, is_known[i])
         computed = as_columns(episode["steps"])["return_to_go"]
         np.testing.assert_allclose(computed, expected, rtol=1e-6)
         for total in totals:
             np.testing.assert_allclose(total[i], expected[0] if expected else 0.0, rtol=1e-6)
 
 
-def test_nested_rewards_are_arrays_leaf_by_leaf() -> None:
+def test_nested_rewards_equal_arrays_per_leaf() -> None:
     reward, discount = np.random.default_rng(0).random((2, 5, 2), np.float32)
 
-    def parts(column: np.ndarray) -> dict[str, np.ndarray]:
+    def split(column: np.ndarray) -> dict[str, np.ndarray]:
         return {"a": column[:, 0], "b": column[:, 1]}
 
-    for of_arrays, of_parts in ((discount, parts(discount)), (discount[:, 0], discount[:, 0])):
-        arrays = {"reward": reward, "discount": of_arrays}
-        nested = {"reward": parts(reward), "discount": of_parts}
+    for in_array, in_dict in ((discount, split(discount)), (discount[:, 0], discount[:, 0])):
+        arrays = {"reward": reward, "discount": in_array}
+        nested = {"reward": split(reward), "discount": in_dict}
         for stored in (False, True):
             options = {"gamma": 0.9, "stored_discounts": stored}
             expected = as_columns(returns_to_go(arrays, **options))["return_to_go"]
             for layout in (nested, tf.data.Dataset.from_tensor_slices(nested)):
                 computed = as_columns(returns_to_go(layout, **options))["return_to_go"]
-                assert_equal(computed, parts(expected))
+                assert_equal(computed, split(expected))
                 total = episode_return(layout, **options)
-                assert [float(total[part]) for part in "ab"] == expected[0].tolist()
+                assert [float(total[leaf]) for leaf in "ab"] == expected[0].tolist()
 
 
 def test_the_reward_of_the_last_step_is_a_placeholder() -> None:
@@ -84,11 +84,11 @@ def test_the_reward_of_the_last_step_is_a_placeholder() -> None:
 
 
 @pytest.mark.slow
-def test_a_long_episode_is_exact() -> None:
+def test_returns_of_long_episodes_are_exact() -> None:
     """Added in float32, the sum would stop at 2^24."""
     rewards = np.ones(2**24 + 1001, np.float32)
     assert episode_return({"reward": rewards}) == 2**24 + 1000
-    # Discounting neither underflows nor takes a step at a time.
+    # Discounting is vectorized and does not underflow.
     to_go = returns_to_go({"reward": rewards[:100_000]}, gamma=0.99)["return_to_go"]
     np.testing.assert_allclose(to_go[:90_000], np.full(90_000, 100.0), rtol=1e-6)
 

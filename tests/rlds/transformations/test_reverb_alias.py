@@ -12,12 +12,12 @@ from rlds.transformations import install_reverb_alias
 
 
 @pytest.fixture(autouse=True)
-def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def _unload_reverb(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "reverb"]:
         monkeypatch.delitem(sys.modules, name)
 
 
-def test_the_names_of_reverb_are_those_of_the_patterns() -> None:
+def test_alias_provides_the_names_of_reverb() -> None:
     with install_reverb_alias(replace=True):
         import reverb
         import reverb.structured_writer
@@ -39,14 +39,14 @@ def test_closing_restores_the_real_reverb(monkeypatch: pytest.MonkeyPatch) -> No
     undo = install_reverb_alias(replace=True)
     assert sys.modules["reverb"] is not real
     assert "reverb.client" not in sys.modules
-    install_reverb_alias().close()  # There already: does nothing, and so does its undoing.
+    install_reverb_alias().close()  # The alias exists, so this does nothing.
     assert sys.modules["reverb"] is not real
     undo.close()
     assert (sys.modules["reverb"], sys.modules["reverb.client"]) == (real, real_client)
     assert "reverb.structured_writer" not in sys.modules
 
 
-def test_reverb_itself_is_not_hidden_unless_asked_for(
+def test_installed_reverb_is_hidden_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "reverb.py").write_text("")

@@ -43,9 +43,9 @@ def test_steps_are_shuffled_alike_in_both_layouts(
         )
         for data in in_both_layouts(*all_columns)
     ]
-    for one, other in zip(*shuffled, strict=True):
-        assert_equal(one, other)
-    # Every step is there once.
+    for nested, batched in zip(*shuffled, strict=True):
+        assert_equal(nested, batched)
+    # Every step occurs once.
     states = [np.reshape(step["observation"]["state"], [-1, 2]) for step in shuffled[0]]
     expected = np.concatenate([columns["observation"]["state"] for columns in all_columns])
     assert sorted(np.concatenate(states).tolist()) == sorted(expected.tolist())
@@ -57,7 +57,7 @@ def numbered_episodes(count: int, length: int) -> tf.data.Dataset:
     )
 
 
-def order(data: tf.data.Dataset) -> list[int]:
+def flatten(data: tf.data.Dataset) -> list[int]:
     return np.concatenate([batch["x"] for batch in data]).tolist()
 
 
@@ -70,8 +70,8 @@ def test_steps_of_many_episodes_are_mixed() -> None:
 
 
 @pytest.mark.slow
-def test_each_step_is_as_likely_at_each_place() -> None:
-    """Blocks of 8 steps, each of them permuted in another way."""
+def test_each_step_is_equally_likely_at_each_position() -> None:
+    """Each block of 8 steps has its own permutation."""
     data = shuffle_steps(numbered_episodes(1600, 4), batch_size=8, step_buffer=8, episode_buffer=0)
     counts = np.zeros([8, 8])
     for batch in data:
@@ -84,15 +84,15 @@ def test_the_order_depends_on_the_seed() -> None:
     episodes = numbered_episodes(20, 10)
 
     def shuffled_order(**options: Any) -> list[int]:
-        return order(shuffle_steps(episodes, batch_size=16, **options))
+        return flatten(shuffle_steps(episodes, batch_size=16, **options))
 
     assert shuffled_order(seed=1) == shuffled_order(seed=1) != shuffled_order(seed=2)
     assert shuffled_order() != shuffled_order()
     assert shuffled_order(seed=1, episode_buffer=0, step_buffer=0) == list(range(200))
     shuffled = shuffle_steps(episodes, batch_size=16, seed=1)
-    assert order(shuffled) != order(shuffled)
+    assert flatten(shuffled) != flatten(shuffled)
     fixed = shuffle_steps(episodes, batch_size=16, seed=1, reshuffle_each_iteration=False)
-    assert order(fixed) == order(fixed)
+    assert flatten(fixed) == flatten(fixed)
 
 
 def test_batches_have_the_requested_size() -> None:
@@ -108,11 +108,11 @@ def test_batches_have_the_requested_size() -> None:
 @pytest.mark.parametrize("layout", [0, 1])
 def test_iterators_can_be_restored(layout: int, tmp_path: Any) -> None:
     data = in_both_layouts(*[episode_columns(n, seed=n) for n in range(12)])[layout]
-    for batch_size, taken in ((None, 21), (4, 6)):
+    for batch_size, num_taken in ((None, 21), (4, 6)):
         shuffled = shuffle_steps(
             shard_episodes(data, 2, 1), batch_size=batch_size, step_buffer=8, seed=1
         )
-        expected, restored = rest_after_restoring(shuffled, taken, tmp_path)
+        expected, restored = rest_after_restoring(shuffled, num_taken, tmp_path)
         assert len(expected) > 2
         for before, after in zip(expected, restored, strict=True):
             assert_equal(before, after)
@@ -128,7 +128,7 @@ def test_iterators_can_be_restored(layout: int, tmp_path: Any) -> None:
         ],
     ),
 )
-def test_hosts_get_other_episodes_and_as_many(count: int, is_known: bool, layout: int) -> None:
+def test_hosts_get_disjoint_equal_shards(count: int, is_known: bool, layout: int) -> None:
     data = in_both_layouts(*[episode_columns(2)] * max(count, 1))[layout].take(count)
     if not is_known:
         data = data.filter(lambda _: True)

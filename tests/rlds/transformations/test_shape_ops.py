@@ -70,7 +70,7 @@ def test_zero_dataset_like_has_one_step_of_zeros() -> None:
     assert batched["text"].numpy().tolist() == [b""]
 
 
-def test_zero_dataset_keeps_what_the_spec_does_not_know() -> None:
+def test_zero_dataset_keeps_unknown_dimensions_of_the_spec() -> None:
     """The dimensions used to become 1 in the spec too."""
     steps = tf.data.Dataset.range(3).map(lambda n: {"x": tf.range(n), "text": tf.fill([n, 2], "")})
     zeros = zero_dataset_like(steps)
@@ -90,11 +90,11 @@ def test_uniform_from_spec_draws_numbers_of_every_dtype_in_range(name: str) -> N
     dtype = tf.as_dtype(name)
     values = uniform_from_spec(tf.TensorSpec([1000], dtype), 3, 7, seed=1)
     assert values.dtype == dtype
-    numbers = values.numpy().astype(np.float64)
-    assert 3 <= numbers.min() < 3.1
-    assert numbers.max() <= 7
+    drawn = values.numpy().astype(np.float64)
+    assert 3 <= drawn.min() < 3.1
+    assert drawn.max() <= 7
     if dtype.is_integer:
-        assert set(numbers) == {3, 4, 5, 6}
+        assert set(drawn) == {3, 4, 5, 6}
 
 
 def test_uniform_from_spec_draws_nested_steps() -> None:

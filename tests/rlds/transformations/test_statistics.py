@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_episodes import Columns, datasets, episode_columns, few_examples, in_both_layouts
 
-from rlds.statistics import compute_statistics as of_columns
+from rlds.statistics import compute_statistics as compute_with_numpy
 from rlds.transformations import FieldStatistics, Statistics, mean_and_std, sar_fields_mask
 from rlds.transformations import statistics as module
 
-# The episodes of these tests have an action in the last step too, so that a test sees it counted.
+# Episodes here have an action in the last step, too, which a test would notice if it counted.
 compute_statistics = functools.partial(module.compute_statistics, include_last_action=False)
 
 
@@ -32,13 +32,13 @@ def assert_same(one: FieldStatistics, other: FieldStatistics) -> None:
         np.testing.assert_allclose(values, other.quantiles[q], rtol=1e-12)
 
 
-def valid_values(all_columns: list[Columns], is_final_known: list[bool], field: str) -> np.ndarray:
-    def of(columns: Columns, is_known: bool) -> np.ndarray:
+def join_valid(all_columns: list[Columns], is_final_known: list[bool], field: str) -> np.ndarray:
+    def select(columns: Columns, is_known: bool) -> np.ndarray:
         if field == "observation/state":
             return columns["observation"]["state"]
         return columns[field][: len(columns[field]) - is_known]
 
-    return np.concatenate([of(c, k) for c, k in zip(all_columns, is_final_known)]).astype(
+    return np.concatenate([select(c, k) for c, k in zip(all_columns, is_final_known)]).astype(
         np.float64
     )
 
@@ -48,14 +48,14 @@ def valid_values(all_columns: list[Columns], is_final_known: list[bool], field: 
 @given(
     all_columns=datasets(min_length=1), unknown=st.sets(st.integers(0, 6)), ddof=st.integers(0, 1)
 )
-def test_statistics_are_those_of_numpy_in_both_layouts(
+def test_statistics_equal_those_of_numpy_in_both_layouts(
     all_columns: list[Columns], unknown: set[int], ddof: int
 ) -> None:
     is_final_known = [i not in unknown for i in range(len(all_columns))]
     both = in_both_layouts(*all_columns, final_observation_known=is_final_known)
     options = {"quantiles": (0.01, 0.5), "ddof": ddof}
     nested, batched = (compute_statistics(data, **options) for data in both)
-    of_numpy = of_columns(
+    from_numpy = compute_with_numpy(
         [
             {"steps": columns, "final_observation_known": is_known}
             for columns, is_known in zip(all_columns, is_final_known)
@@ -63,7 +63,7 @@ def test_statistics_are_those_of_numpy_in_both_layouts(
         **options,
     )
     assert set(nested) == set(batched) == {"observation/state", "action", "reward"}
-    for statistics in (nested, batched, of_numpy):
+    for statistics in (nested, batched, from_numpy):
         assert statistics.num_trajectories == len(all_columns)
         assert statistics.num_transitions == sum(
             len(columns["action"]) - is_known
@@ -71,8 +71,8 @@ def test_statistics_are_those_of_numpy_in_both_layouts(
         )
     for name in nested:
         assert_same(nested[name], batched[name])
-        assert_same(nested[name], of_numpy[name])
-        values = valid_values(all_columns, is_final_known, name)
+        assert_same(nested[name], from_numpy[name])
+        values = join_valid(all_columns, is_final_known, name)
         field = nested[name]
         assert (field.count == len(values)).all()
         np.testing.assert_allclose(field.mean, values.mean(0), rtol=1e-12, atol=1e-14)
@@ -86,7 +86,7 @@ def test_statistics_are_those_of_numpy_in_both_layouts(
 
 
 @pytest.mark.slow
-def test_mean_and_std_agree_with_mean_and_std() -> None:
+def test_statistics_agree_with_mean_and_std() -> None:
     columns = episode_columns(50)
     columns["observation"] = columns["observation"]["state"]
     for data in in_both_layouts(columns):
@@ -113,7 +113,7 @@ def test_statistics_far_from_zero_are_exact() -> None:
             assert low <= field.quantiles[q] <= high
 
 
-def test_names_stand_for_what_is_nested_in_them() -> None:
+def test_names_select_nested_fields() -> None:
     columns = episode_columns(4)
     columns["observation"] = {"arm": {"joints": np.ones([4, 2]), "grip": np.zeros(4)}, "x": [1] * 4}
     columns["observation"]["image"] = np.zeros([4, 2, 2, 3], np.uint8)
@@ -130,7 +130,7 @@ def test_names_stand_for_what_is_nested_in_them() -> None:
         "action",
         "reward",
     }
-    # Images are left out unless they are asked for.
+    # Images are left out by default.
     image = compute_statistics(data, ["observation/image"], quantiles=())["observation/image"]
     assert image.mean.shape == (2, 2, 3)
     assert not image.quantiles
@@ -143,11 +143,11 @@ def test_masks_leave_out_single_elements() -> None:
         "is_last": [False, False, True],
     }
 
-    def finite(step: dict[str, Any]) -> tuple[Any, Any]:
+    def select_finite(step: dict[str, Any]) -> tuple[Any, Any]:
         return {"x": step["x"]}, {"x": tf.math.is_finite(step["x"])}
 
     data = tf.data.Dataset.from_tensors({"steps": columns})
-    field = compute_statistics(data, finite, quantiles=[0.5])["x"]
+    field = compute_statistics(data, select_finite, quantiles=[0.5])["x"]
     assert field.count.tolist() == [3, 2]
     assert field.mean.tolist() == [3.0, 6.0]
     assert field.min.tolist() == [1.0, 4.0]
@@ -162,7 +162,7 @@ def test_masks_leave_out_single_elements() -> None:
     assert field.max[0] == 5.0
 
 
-def test_no_values_are_said_to_be_none() -> None:
+def test_missing_values_are_reported() -> None:
     data = in_both_layouts(episode_columns(3))[0].take(0)
     with pytest.warns(RuntimeWarning, match="action: no valid values in 3 of its 3 elements"):
         statistics = compute_statistics(data)
@@ -174,48 +174,48 @@ def test_no_values_are_said_to_be_none() -> None:
 
 
 @pytest.mark.slow
-def test_parts_are_merged() -> None:
-    parts = [[episode_columns(n, seed=n + k) for n in (2, 30, 7)] for k in range(3)]
-    one, two, three = (compute_statistics(in_both_layouts(*part)[1]) for part in parts)
-    direct = compute_statistics(in_both_layouts(*itertools.chain(*parts))[1])
-    merged = one.merge(two) + three
+def test_merged_statistics_equal_statistics_of_all_episodes() -> None:
+    groups = [[episode_columns(n, seed=n + k) for n in (2, 30, 7)] for k in range(3)]
+    first, second, third = (compute_statistics(in_both_layouts(*group)[1]) for group in groups)
+    direct = compute_statistics(in_both_layouts(*itertools.chain(*groups))[1])
+    merged = first.merge(second) + third
     assert merged.num_trajectories == direct.num_trajectories == 9
     assert merged.num_transitions == direct.num_transitions
     for name in direct:
         assert_same(merged[name], direct[name])
 
 
-def statistics_of(**options: Any) -> Statistics:
+def make_statistics(**options: Any) -> Statistics:
     return compute_statistics(in_both_layouts(episode_columns(20))[1], **options)
 
 
 def test_statistics_of_different_fields_or_options_are_not_merged() -> None:
-    one = statistics_of()
+    statistics = make_statistics()
     with pytest.raises(ValueError, match=r"have the fields \['action', .*\] and \['action'\]"):
-        one + statistics_of(fields=["action"])
+        statistics + make_statistics(fields=["action"])
     with pytest.raises(ValueError, match=r"Field 'action': .* ddof 0 and 1"):
-        one + statistics_of(ddof=1)
+        statistics + make_statistics(ddof=1)
     with pytest.raises(ValueError, match=r"Field 'action': .* different normalization masks"):
-        one + statistics_of(masks={"action": [True, True, False]})
+        statistics + make_statistics(masks={"action": [True, True, False]})
 
 
 def test_statistics_survive_json() -> None:
-    statistics = statistics_of(masks={"action": [True, True, False]}, quantiles=(0.01, 0.99, 0.5))
+    statistics = make_statistics(masks={"action": [True, True, False]}, quantiles=(0.01, 0.99, 0.5))
     for name in (None, "toy"):
-        read = Statistics.from_json(statistics.to_json(dataset_name=name))
-        assert set(read) == set(statistics)
-        assert read.num_transitions == 19
-        assert read.num_trajectories == 1
-        for field in read:
-            assert_same(read[field], statistics[field])
-    # The quantiles of both are not known without the values.
-    merged = read + read
+        loaded = Statistics.from_json(statistics.to_json(dataset_name=name))
+        assert set(loaded) == set(statistics)
+        assert loaded.num_transitions == 19
+        assert loaded.num_trajectories == 1
+        for field in loaded:
+            assert_same(loaded[field], statistics[field])
+    # Quantiles of merged statistics are unknown without the values.
+    merged = loaded + loaded
     assert merged["action"].count[0] == 38
     assert merged["action"].quantiles == {}
 
 
 def test_json_has_the_keys_of_octo_and_openvla() -> None:
-    statistics = statistics_of(masks={"action": [True, True, False]})
+    statistics = make_statistics(masks={"action": [True, True, False]})
     names = {"observation/state": "proprio"}
     octo = json.loads(statistics.to_json(rename=names))
     assert {"action", "proprio", "num_transitions", "num_trajectories"} <= octo.keys()
@@ -233,11 +233,11 @@ def test_json_of_other_projects_is_read() -> None:
         "bridge": {"action": field, "num_transitions": 10, "num_trajectories": 2},
         "other": {"action": {**field, "mask": [False]}, "num_transitions": 5},
     }
-    read = Statistics.from_json(json.dumps(file), dataset_name="bridge")
-    assert read["action"].std.tolist() == [2.0]
-    assert read["action"].count.tolist() == [10]
-    assert read["action"].quantiles[0.99].tolist() == [2.9]
-    assert read["action"].mask.tolist() == [True]
+    loaded = Statistics.from_json(json.dumps(file), dataset_name="bridge")
+    assert loaded["action"].std.tolist() == [2.0]
+    assert loaded["action"].count.tolist() == [10]
+    assert loaded["action"].quantiles[0.99].tolist() == [2.9]
+    assert loaded["action"].mask.tolist() == [True]
     with pytest.raises(ValueError, match=r"of the datasets \['bridge', 'other'\], not of None"):
         Statistics.from_json(json.dumps(file))
     with pytest.raises(ValueError, match="no field has 'mean' and 'std'"):
@@ -277,7 +277,7 @@ def test_steps_without_flags_or_static_shapes_are_refused() -> None:
         compute_statistics(data, ["action"])
 
 
-# Printed
+# Printing
 
 
 def test_statistics_are_printed_as_a_table() -> None:
@@ -324,7 +324,7 @@ def test_the_table_fits_a_terminal() -> None:
 
 @few_examples
 @given(all_columns=datasets(min_length=1))
-def test_the_last_action_counts_as_octo_counts_it(all_columns: list[Columns]) -> None:
+def test_last_action_counts_like_in_octo(all_columns: list[Columns]) -> None:
     is_final_known = [i % 2 == 0 for i in range(len(all_columns))]
     for data in in_both_layouts(*all_columns, final_observation_known=is_final_known):
         actual = module.compute_statistics(data, quantiles=(), include_last_action=True)
@@ -335,20 +335,20 @@ def test_the_last_action_counts_as_octo_counts_it(all_columns: list[Columns]) ->
 
 
 @pytest.mark.slow
-def test_a_real_last_action_without_the_mark_is_reported() -> None:
+def test_unmarked_real_last_action_is_reported() -> None:
     columns = [episode_columns(n, seed=n) for n in range(1, 11)]
     for steps in columns[1:]:
         steps["action"][-1] = np.nan
         steps["reward"][-1] = 0
     for data in in_both_layouts(*columns):
         with pytest.warns(UserWarning, match="in 1 of 10 episodes the last action") as warned:
-            once = module.compute_statistics(data)
+            statistics = module.compute_statistics(data)
         assert warned[0].filename == __file__
-        assert once.num_unmarked_last_actions == 1
-        assert (once + once).num_unmarked_last_actions == 2
+        assert statistics.num_unmarked_last_actions == 1
+        assert (statistics + statistics).num_unmarked_last_actions == 2
         module.compute_statistics(data, ["observation/state"])
         module.compute_statistics(data, include_last_action=False)
-    columns[0]["action"][-1] = 0  # Now none is.
+    columns[0]["action"][-1] = 0  # Now no last action is real.
     columns[0]["reward"][-1] = 0
     for data in in_both_layouts(*columns):
         assert module.compute_statistics(data).num_unmarked_last_actions == 0

@@ -1,4 +1,4 @@
-"""When an eager call uses what an earlier one traced, and what it makes of a batch."""
+"""Reuse of traced functions in eager calls, and their application to batches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +15,11 @@ SPEC = {"x": tf.TensorSpec([], tf.float32)}
 SCALE = 2.0
 
 
-def of_global(step: dict[str, Any]) -> Any:
+def scale_by_global(step: dict[str, Any]) -> Any:
     return step["x"] * SCALE
 
 
-def scaled_by(scale: Any) -> Any:
+def scale_by(scale: Any) -> Any:
     return lambda step: step["x"] * scale
 
 
@@ -27,7 +27,7 @@ def scaled_by(scale: Any) -> Any:
     "scale", [3.0, np.float32(3.0), np.array([3.0], np.float32), tf.constant(3.0), (3.0, 1)[:1]]
 )
 def test_functions_with_equal_values_are_traced_once(scale: Any) -> None:
-    assert step_function(scaled_by(scale), SPEC) is step_function(scaled_by(scale), SPEC)
+    assert step_function(scale_by(scale), SPEC) is step_function(scale_by(scale), SPEC)
 
 
 @pytest.mark.slow
@@ -35,15 +35,15 @@ def test_functions_with_other_values_are_traced_again(monkeypatch: pytest.Monkey
     """Whatever a function reads from outside may have changed since it was traced."""
     steps = {"x": np.array([1.0], np.float32)}
     scale = np.array(2.0, np.float32)
-    by_array, settings = scaled_by(scale), {"scale": 2.0}
+    by_array, settings = scale_by(scale), {"scale": 2.0}
 
     def by_dict(step: dict[str, Any]) -> Any:
         return step["x"] * settings["scale"]
 
     def through_another(step: dict[str, Any]) -> Any:
-        return of_global(step)
+        return scale_by_global(step)
 
-    functions = (by_array, by_dict, of_global, through_another)
+    functions = (by_array, by_dict, scale_by_global, through_another)
     for function in functions:
         assert map_steps(steps, function).numpy().tolist() == [2.0]
     scale[...] = 5.0
@@ -70,33 +70,33 @@ def test_functions_that_cannot_be_compared_are_traced_again() -> None:
         scaler.scale = 3.0
         assert map_steps(steps, function).numpy().tolist() == [3.0]
 
-    def noisy(step: dict[str, Any]) -> Any:
+    def add_noise(step: dict[str, Any]) -> Any:
         return step["x"] + np.random.default_rng().normal()
 
-    assert step_function(noisy, SPEC) is not step_function(noisy, SPEC)
+    assert step_function(add_noise, SPEC) is not step_function(add_noise, SPEC)
 
 
 def test_steps_of_another_shape_are_traced_again() -> None:
-    function = scaled_by(2.0)
+    function = scale_by(2.0)
     assert map_steps({"x": np.array([1.0, 2.0])}, function).numpy().tolist() == [2.0, 4.0]
     assert map_steps({"x": np.array([[1.0]])}, function).numpy().tolist() == [[2.0]]
     assert map_steps({"x": np.array([1.0])}, function).numpy().tolist() == [2.0]
 
 
 @pytest.mark.slow
-def test_only_so_many_are_kept() -> None:
+def test_cache_of_traced_functions_is_bounded() -> None:
     for scale in range(2 * _step_function._MAX_CACHED):
-        step_function(scaled_by(float(scale)), SPEC)
+        step_function(scale_by(float(scale)), SPEC)
     assert len(_step_function._cache) == _step_function._MAX_CACHED
 
 
-def test_variables_that_are_alike_are_not_taken_for_each_other() -> None:
-    one, other = tf.Variable(2.0), tf.Variable(2.0)
+def test_equal_variables_are_distinguished() -> None:
+    first, second = tf.Variable(2.0), tf.Variable(2.0)
     steps = {"x": np.array([1.0], np.float32)}
-    assert map_steps(steps, scaled_by(one)).numpy().tolist() == [2.0]
-    one.assign(5.0)
-    assert map_steps(steps, scaled_by(other)).numpy().tolist() == [2.0]
-    assert map_steps(steps, scaled_by(one)).numpy().tolist() == [5.0]
+    assert map_steps(steps, scale_by(first)).numpy().tolist() == [2.0]
+    first.assign(5.0)
+    assert map_steps(steps, scale_by(second)).numpy().tolist() == [2.0]
+    assert map_steps(steps, scale_by(first)).numpy().tolist() == [5.0]
 
 
 PAIRS: dict[str, Callable[[Any, Any], Any]] = {
@@ -112,9 +112,7 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("function", PAIRS.values(), ids=PAIRS)
 @pytest.mark.parametrize("num_steps", [0, 1, 3])
-def test_a_batch_is_mapped_as_its_single_steps_are(
-    function: Callable[..., Any], num_steps: int
-) -> None:
+def test_batches_are_mapped_like_single_steps(function: Callable[..., Any], num_steps: int) -> None:
     """With three steps of three elements, a wrong axis would not be noticed by its length."""
     spec = (tf.TensorSpec([], tf.float32), tf.TensorSpec([3], tf.float32))
     rng = np.random.default_rng(num_steps)

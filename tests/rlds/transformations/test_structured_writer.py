@@ -1,4 +1,4 @@
-"""Patterns: their description, and rejected ones."""
+"""Descriptions of patterns, and rejected patterns."""
 
 import dataclasses
 import operator
@@ -78,7 +78,7 @@ def test_bad_references_name_the_field(index: Callable[[Any], Any], shown: str) 
 
 
 @pytest.mark.parametrize("compare", [operator.eq, operator.ne, operator.lt, operator.ge])
-def test_conditions_keep_what_was_compared(compare: Callable[[Any, Any], Any]) -> None:
+def test_conditions_keep_their_comparison(compare: Callable[[Any, Any], Any]) -> None:
     condition = compare(sw.Condition.data({"a": None, "b": None})["b"] % 3, True)
     assert (condition.quantity, condition.flat_source_index) == ("data", 1)
     assert (condition.modulo, condition.value) == (3, 1)
@@ -108,7 +108,7 @@ def test_comparisons_with_impossible_remainders_are_refused(compare: Any, messag
         (lambda: sw.Condition.data(0) % 2 == 2, "more than -2 and less than 2"),
     ],
 )
-def test_comparisons_that_reverb_accepts_in_vain_warn(compare: Any, message: str) -> None:
+def test_constant_comparisons_that_reverb_accepts_warn(compare: Any, message: str) -> None:
     with pytest.warns(UserWarning, match=message) as caught:
         condition = compare()
     assert caught[0].filename == __file__
@@ -229,8 +229,8 @@ def test_configs_for_other_steps_are_refused() -> None:
             sw.infer_signature([config], spec)
 
 
-# What reverb makes. The messages are declared with the names, numbers and types that reverb 0.14
-# gives them, and the config below was written by it:
+# Configs of reverb. The messages have the names, field numbers and types of reverb 0.14, which
+# wrote the config below:
 #
 #     step = create_reference_step({"a": None, "t": (None, None)})
 #     {
@@ -239,7 +239,7 @@ def test_configs_for_other_steps_are_refused() -> None:
 #         "z": [step["a"][-1]],
 #     }
 #
-# with conditions of each kind, and the one on the length of the buffer that PatternDataset adds.
+# with conditions of each kind, and the condition on the buffer length that PatternDataset adds.
 
 REVERB_CONFIG = bytes.fromhex(
     "0a0b18feffffffffffffffff010a1a080110fdffffffffffffffff0118ffffffffffffffffff0120020a0b18ffff"
@@ -295,8 +295,8 @@ def reverb_config() -> Any:
         oneofs = list(dict.fromkeys(oneof for *_, oneof in fields if oneof))
         for oneof in oneofs:
             message.oneof_decl.add(name=oneof)
-        for field_name, number, type_, oneof in fields:
-            field = message.field.add(name=field_name, number=number, label=1)
+        for field_name, field_number, type_, oneof in fields:
+            field = message.field.add(name=field_name, number=field_number, label=1)
             if isinstance(type_, str):
                 field.type, field.type_name = field.TYPE_MESSAGE, type_.split()[-1]
                 field.label = 3 if type_.startswith("repeated") else 1
@@ -311,7 +311,7 @@ def reverb_config() -> Any:
 
 
 def test_configs_of_reverb_are_converted(reverb_config: Any) -> None:
-    before = reverb_config.SerializeToString(deterministic=True)
+    serialized = reverb_config.SerializeToString(deterministic=True)
     config = sw.as_config(reverb_config)
     spec = {"a": None, "t": (None, None)}
     step = sw.create_reference_step(spec)
@@ -332,7 +332,7 @@ def test_configs_of_reverb_are_converted(reverb_config: Any) -> None:
         data["t"][1] == 4,
         sw.Condition.step_index() < 5,
     ]
-    assert reverb_config.SerializeToString(deterministic=True) == before
+    assert reverb_config.SerializeToString(deterministic=True) == serialized
 
 
 def test_references_and_conditions_of_reverb_are_accepted(reverb_config: Any) -> None:
@@ -342,7 +342,7 @@ def test_references_and_conditions_of_reverb_are_accepted(reverb_config: Any) ->
     assert config.conditions == sw.as_config(reverb_config).conditions
 
 
-def test_conditions_of_reverb_know_whole_numbers_only(reverb_config: Any) -> None:
+def test_conditions_of_reverb_compare_whole_numbers_only(reverb_config: Any) -> None:
     steps = {"a": [1.0], "is_last": [True], "t": ([1], [1])}
     less_than_three = reverb_config.conditions[3]
     pattern = sw.create_reference_step({"a": None, "is_last": None, "t": (None, None)})["a"][-1]

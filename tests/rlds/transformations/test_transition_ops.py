@@ -22,8 +22,8 @@ from random_episodes import (
 from rlds.transformations import relabel_goals, transitions
 
 
-def by_hand(steps: Columns, n: int, gamma: float, is_final_known: bool) -> list[dict[str, Any]]:
-    """The same, step by step."""
+def calculate(steps: Columns, n: int, gamma: float, is_final_known: bool) -> list[dict[str, Any]]:
+    """Computes transitions step by step."""
     result = []
     length = len(steps["reward"])
     is_appended = not is_final_known and length > 0 and bool(steps["is_terminal"][-1])
@@ -66,7 +66,7 @@ def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown=st.sets(st.integers(0, 7)),
 )
 @pytest.mark.usefixtures("_tiny_sections")
-def test_transitions_are_those_computed_by_hand_in_both_layouts(
+def test_transitions_equal_those_computed_by_hand_in_both_layouts(
     all_columns: list[Columns], n: int, gamma: float, unknown: set[int]
 ) -> None:
     is_known = [i not in unknown for i in range(len(all_columns))]
@@ -74,7 +74,7 @@ def test_transitions_are_those_computed_by_hand_in_both_layouts(
     nested, batched = (transitions(data, n=n, gamma=gamma) for data in both)
     assert_same_episodes(nested, batched)
     for columns, is_final_known, episode in zip(all_columns, is_known, batched, strict=True):
-        expected = by_hand(columns, n, gamma, is_final_known)
+        expected = calculate(columns, n, gamma, is_final_known)
         computed = as_columns(episode["steps"])
         assert len(computed["action"]) == len(expected)
         computed["next_state"] = computed["next_observation"]["state"]
@@ -96,7 +96,7 @@ def test_all_other_fields_of_the_step_stay() -> None:
     )
 
 
-def test_a_cut_is_not_an_end() -> None:
+def test_truncated_episodes_keep_their_last_discount() -> None:
     """The value of the final observation counts after a time limit, and only then."""
     steps = {"observation": [0, 1, 2], "reward": [1.0, 1.0, 0.0]}
     for is_terminal, last_discount in ((True, 0.0), (False, 0.5)):
@@ -105,7 +105,7 @@ def test_a_cut_is_not_an_end() -> None:
         assert computed["next_observation"].numpy().tolist() == [1, 2]
 
 
-def test_without_is_terminal_a_discount_of_zero_is_the_end() -> None:
+def test_zero_discount_ends_episodes_without_is_terminal() -> None:
     steps = {"observation": [0, 1, 2], "discount": [1.0, 0.0, 0.0]}
     computed = transitions(steps)
     assert computed["discount"].numpy().tolist() == [1.0, 0.0]
@@ -128,7 +128,7 @@ def test_rewards_of_several_agents_and_integers_become_floats() -> None:
 
 
 @pytest.mark.slow
-def test_lengths_are_known_where_they_can_be() -> None:
+def test_lengths_are_static_if_possible() -> None:
     columns = episode_columns(5)
     static = tf.data.Dataset.from_tensors({"steps": columns})
     assert transitions(static).element_spec["steps"]["action"].shape == [4, 3]
@@ -146,17 +146,17 @@ def test_steps_mapped_in_the_same_graph_become_transitions(function: Any) -> Non
     """TensorFlow fuses such a map with the batch that follows, or fails at it."""
     nested, _ = in_both_layouts(episode_columns(5))
 
-    def of_episode(steps: tf.data.Dataset) -> tf.data.Dataset:
+    def transform(steps: tf.data.Dataset) -> tf.data.Dataset:
         return function(steps.map(lambda step: {**step, "reward": -step["reward"]}))
 
-    (episode,) = nested.map(lambda e: {"steps": of_episode(e["steps"])})
+    (episode,) = nested.map(lambda e: {"steps": transform(e["steps"])})
     columns = episode_columns(5)
     columns["reward"] *= -1
     assert_equal(episode["steps"], function(columns))
 
 
-def test_shapes_that_only_the_data_knows_are_kept() -> None:
-    """Images of a size that is not declared, as in many published datasets."""
+def test_undeclared_shapes_are_kept() -> None:
+    """Many published datasets have images of undeclared size."""
     images = np.arange(5 * 2 * 2).reshape([5, 2, 2]).astype(np.uint8)
     columns = {"observation": images, "is_terminal": np.zeros(5, np.bool_)}
     spec = {

@@ -21,7 +21,7 @@ from rlds.transformations import windows
 
 @pytest.fixture
 def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nested steps pass in sections of a few."""
+    """Nested steps pass in sections of a few steps."""
     pass_in_sections(monkeypatch, 20_000)
 
 
@@ -35,7 +35,7 @@ def _tiny_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown=st.sets(st.integers(0, 6)),
 )
 @pytest.mark.usefixtures("_tiny_sections")
-def test_windows_are_those_computed_by_hand_in_both_layouts(
+def test_windows_equal_those_computed_by_hand_in_both_layouts(
     all_columns: list[Columns], history: int, horizon: int, padding: str, unknown: set[int]
 ) -> None:
     is_known = [i not in unknown for i in range(len(all_columns))]
@@ -81,7 +81,7 @@ def compare_by_hand(
             )
 
 
-def test_other_fields_stay_and_sides_can_be_left_out() -> None:
+def test_other_fields_stay_and_history_or_horizon_may_be_empty() -> None:
     columns = episode_columns(4)
     computed = windows(columns, history=2, history_fields=["reward"], horizon_fields=[])
     assert set(computed) == {*columns, "timestep_pad_mask"}
@@ -92,7 +92,7 @@ def test_other_fields_stay_and_sides_can_be_left_out() -> None:
     assert computed["action"].shape == (4, 5, 3)
 
 
-def test_shapes_and_lengths_are_known_where_they_can_be() -> None:
+def test_shapes_and_lengths_are_static_if_possible() -> None:
     columns = episode_columns(5)
     static = tf.data.Dataset.from_tensors({"steps": columns})
     spec = windows(static, history=2, horizon=3).element_spec["steps"]
@@ -104,7 +104,7 @@ def test_shapes_and_lengths_are_known_where_they_can_be() -> None:
 
 
 @pytest.mark.slow
-def test_no_steps_make_no_windows() -> None:
+def test_empty_episodes_have_no_windows() -> None:
     for data in in_both_layouts(episode_columns(0)):
         (episode,) = windows(data, history=3, horizon=3)
         assert as_columns(episode["steps"])["action"].shape[0] == 0
@@ -112,7 +112,7 @@ def test_no_steps_make_no_windows() -> None:
 
 @pytest.mark.slow
 def test_a_long_episode_streams() -> None:
-    """An episode without end: windows come while it is read."""
+    """Windows are available while the episode is read."""
     steps = tf.data.Dataset.range(10**12).map(lambda i: {"observation": i, "action": i})
     computed = windows(steps, history=2, horizon=2)
     assert len(computed) == 10**12
