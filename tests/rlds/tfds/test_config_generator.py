@@ -1,4 +1,4 @@
-"""Features that are found for data, and that hold it."""
+"""Features generated from data can hold the data."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def extract(data, **options):
     return extract_feature_from_data(data, **options)
 
 
-def encoding_of(feature):
+def get_encoding(feature):
     return feature.to_json_content().encoding
 
 
@@ -55,14 +55,14 @@ def test_images_are_recognized_by_shape_and_dtype(data, is_image):
     assert type(extract({"image": data}, use_images=False)["image"]) is not tf_features.Image
 
 
-def test_names_around_an_image_decide_whether_it_is_one():
+def test_names_of_parent_fields_identify_images():
     frame = np.zeros((8, 6, 3), np.uint8)
     nested = extract({"images": {"front": frame}, "other": {"front": frame}})
     assert type(nested["images"]["front"]) is tf_features.Image
     assert type(nested["other"]["front"]) is tf_features.Tensor
     assert type(extract(frame, field_name="observation")) is tf_features.Image
     assert type(extract({"front": frame}, field_name="observation")["front"]) is tf_features.Tensor
-    # For strings only their own name counts: what else is below images may be their captions.
+    # Strings need a matching name of their own, because captions may be next to images.
     assert type(extract({"images": {"caption": b"a"}})["images"]["caption"]) is tf_features.Text
 
 
@@ -81,12 +81,12 @@ def test_an_unknown_image_encoding_is_refused():
     extract({"speed": 1.0}, image_encoding=None)
 
 
-def test_the_encoding_of_tensors_is_that_of_all_below():
+def test_tensor_encoding_applies_to_nested_fields():
     data = {"a": {"b": np.zeros(3), "c": [np.zeros(3)]}}
     features = extract(data, tensor_encoding=ENCODING.BYTES)
-    assert encoding_of(features["a"]["b"]) == "bytes"
-    assert encoding_of(features["a"]["c"].feature) == "bytes"
-    assert encoding_of(extract(data)["a"]["b"]) == "zlib"
+    assert get_encoding(features["a"]["b"]) == "bytes"
+    assert get_encoding(features["a"]["c"].feature) == "bytes"
+    assert get_encoding(extract(data)["a"]["b"]) == "zlib"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_arrays_of_strings_become_tensor_features(data):
     assert (feature.shape, feature.np_dtype) == ((2,), np.object_)
 
 
-def test_arrays_of_one_element_become_scalars_unless_told_otherwise():
+def test_arrays_of_one_element_become_scalars_by_default():
     assert extract(np.zeros(1, np.float32)) == tf.float32
     assert extract(np.zeros(1, np.float32), squeeze_scalars=False).shape == (1,)
 
@@ -151,8 +151,8 @@ DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 DTYPES += ["float16", "float32", "float64", "bfloat16", "complex64", "complex128"]
 
 
-def test_every_dtype_comes_back(tmp_path):
-    """As scalars and as arrays, in every encoding, from data and from the spec of what is read."""
+def test_every_dtype_survives_a_round_trip(tmp_path):
+    """As scalars and arrays, in every encoding, from data and from the spec of loaded data."""
     steps = {}
     for dtype in map(tf.as_dtype, DTYPES):
         values = np.array([0, 1, 0, 1]).astype(dtype.as_numpy_dtype)
@@ -168,12 +168,12 @@ def test_every_dtype_comes_back(tmp_path):
         with rlds.tfds.EpisodeWriter(directory, config, float64="bytes") as writer:
             writer.add_episode(episode)
         dataset = rlds.tfds.load(directory)
-        read = next(iter(dataset))["steps"]["observation"]
+        loaded = next(iter(dataset))["steps"]["observation"]
         for name, column in steps.items():
-            assert read[name].dtype == tf.as_dtype(column.dtype)
-            np.testing.assert_array_equal(read[name], column)
-        again = generate_config_from_spec(dataset.element_spec, tensor_encoding=encoding)
-        assert repr(again.observation_info) == repr(config.observation_info)
+            assert loaded[name].dtype == tf.as_dtype(column.dtype)
+            np.testing.assert_array_equal(loaded[name], column)
+        regenerated = generate_config_from_spec(dataset.element_spec, tensor_encoding=encoding)
+        assert repr(regenerated.observation_info) == repr(config.observation_info)
 
 
 STEP = {
@@ -203,7 +203,7 @@ def columns(step):
     ],
     ids=["list", "columns", "dataset", "step spec", "dataset spec", "batched spec"],
 )
-def test_a_config_can_be_made_from_any_layout(steps, request):
+def test_configs_are_generated_from_any_layout(steps, request):
     if "step spec" in request.node.callspec.id:
         steps = tf.data.DatasetSpec(steps)
     config = generate_config_from_spec({"steps": steps, "file": "a.h5"}, name="robot")
@@ -217,7 +217,7 @@ def test_a_config_can_be_made_from_any_layout(steps, request):
     assert list(config.episode_metadata_info) == ["file"]
 
 
-def test_a_config_takes_options_for_tuples_scalars_and_encodings():
+def test_configs_follow_options_for_tuples_scalars_and_encodings():
     step = {"observation": (1.0, 2.0), "action": np.zeros(1), "reward": np.zeros(3)}
     with pytest.raises(ValueError, match="'observation' is a tuple"):
         generate_config_from_spec({"steps": [step]})
@@ -229,7 +229,7 @@ def test_a_config_takes_options_for_tuples_scalars_and_encodings():
     )
     assert type(config.observation_info) is tf_features.Sequence
     assert config.action_info == tf.float64
-    assert encoding_of(config.reward_info) == "none"
+    assert get_encoding(config.reward_info) == "none"
 
 
 def test_specs_without_steps_are_rejected():

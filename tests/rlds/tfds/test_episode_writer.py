@@ -1,4 +1,4 @@
-"""Episodes that are written as a TFDS dataset: what is read back, also after an accident."""
+"""Episodes written as a TFDS dataset are read back, also after a crash."""
 
 import dataclasses
 import textwrap
@@ -56,7 +56,7 @@ def episode(begin, num_steps=3):
     return {"steps": columns(begin, num_steps), "id": begin}
 
 
-def rows(steps):
+def to_rows(steps):
     num_steps = len(steps["is_first"])
     return [step_of(steps, index) for index in range(num_steps)]
 
@@ -71,7 +71,7 @@ def write(directory, begins, **options):
             writer.add_episode(episode(begin))
 
 
-def ids(directory, split="train"):
+def read_ids(directory, split="train"):
     if not sum(shard_lengths(directory, split)):
         return []
     return [int(example["id"]) for example in load(directory, split)]
@@ -81,7 +81,7 @@ def shard_lengths(directory, split="train"):
     return tfds.builder_from_directory(directory).info.splits[split].shard_lengths
 
 
-def files(directory):
+def list_files(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
@@ -94,8 +94,8 @@ def test_steps_in_any_layout_are_stored(tmp_path):
         lambda steps: steps,
         lambda steps: tf.nest.map_structure(tf.constant, steps),
         lambda steps: tf.nest.map_structure(list, steps),
-        rows,
-        lambda steps: iter(rows(steps)),
+        to_rows,
+        lambda steps: iter(to_rows(steps)),
         tf.data.Dataset.from_tensor_slices,
     ]
     with EpisodeWriter(tmp_path, CONFIG) as writer:
@@ -103,9 +103,9 @@ def test_steps_in_any_layout_are_stored(tmp_path):
             writer.add_episode({"steps": layout(columns(10)), "id": 7})
     episodes = list(tfds.builder_from_directory(tmp_path).as_dataset(split="train"))
     assert len(episodes) == len(layouts)
-    for read in episodes:
-        assert int(read["id"]) == 7
-        for step, expected in zip(read["steps"], rows(columns(10)), strict=True):
+    for stored in episodes:
+        assert int(stored["id"]) == 7
+        for step, expected in zip(stored["steps"], to_rows(columns(10)), strict=True):
             assert_equal(step, expected)
 
 
@@ -121,29 +121,29 @@ def test_loaded_episodes_are_written_back_unchanged(tmp_path, layout):
 
 
 def test_values_that_are_not_episodes_are_refused(tmp_path):
-    none = {"steps": tf.data.Dataset.from_tensor_slices(columns(3)).take(0), "id": 3}
+    empty_dataset = {"steps": tf.data.Dataset.from_tensor_slices(columns(3)).take(0), "id": 3}
     tail = {
         "steps": {name: column[1:] for name, column in columns(3).items() if name != "observation"}
     }
     tail["steps"]["observation"] = {name: [1, 2] for name in CONFIG.observation_info}
     with EpisodeWriter(tmp_path, CONFIG) as writer:
-        for empty in ({"steps": [], "id": 1}, episode(2, num_steps=0), none):
+        for empty in ({"steps": [], "id": 1}, episode(2, num_steps=0), empty_dataset):
             with pytest.raises(ValueError, match="episode 0 has no steps; leave it out"):
                 writer.add_episode(empty)
         with pytest.raises(ValueError, match="step 0, steps/is_first: got False, expected True"):
             writer.add_episode({**tail, "id": 4})
         writer.add_episode(episode(5))
-    assert ids(tmp_path) == [5]
+    assert read_ids(tmp_path) == [5]
 
 
 def test_finished_shards_can_be_read_before_close(tmp_path):
     writer = EpisodeWriter(tmp_path, CONFIG, max_episodes_per_file=2)
     for begin in range(3):
         writer.add_episode(episode(begin))
-    assert ids(tmp_path) == [0, 1]
+    assert read_ids(tmp_path) == [0, 1]
     writer.close()
     writer.close()
-    assert ids(tmp_path) == [0, 1, 2]
+    assert read_ids(tmp_path) == [0, 1, 2]
 
 
 @pytest.mark.slow
@@ -151,40 +151,40 @@ def test_finished_shards_can_be_read_before_close(tmp_path):
 def test_appended_episodes_follow_the_old_ones(tmp_path, file_format):
     for begin in (0, 10, 20):
         write(tmp_path, [begin, begin + 1], overwrite=False, file_format=file_format)
-    assert ids(tmp_path) == [0, 1, 10, 11, 20, 21]
+    assert read_ids(tmp_path) == [0, 1, 10, 11, 20, 21]
     assert shard_lengths(tmp_path) == [2, 2, 2]
 
 
-def test_an_edited_dataset_is_appended_to(tmp_path):
+def test_episodes_are_appended_to_an_edited_dataset(tmp_path):
     write(tmp_path, range(5))
     rlds.edit(tmp_path, rlds.editing.Delete(episodes=[1, 3]))
     write(tmp_path, [5], overwrite=False)
-    assert ids(tmp_path) == [0, 2, 4, 5]
+    assert read_ids(tmp_path) == [0, 2, 4, 5]
 
 
 @pytest.mark.slow
-def test_several_writers_append_at_a_time(tmp_path):
+def test_several_writers_append_at_the_same_time(tmp_path):
     with (
-        EpisodeWriter(tmp_path, CONFIG, overwrite=False) as one,
-        EpisodeWriter(tmp_path, CONFIG, overwrite=False) as other,
+        EpisodeWriter(tmp_path, CONFIG, overwrite=False) as first,
+        EpisodeWriter(tmp_path, CONFIG, overwrite=False) as second,
     ):
-        one.add_episode(episode(1))
-        other.add_episode(episode(2))
-    assert sorted(ids(tmp_path)) == [1, 2]
+        first.add_episode(episode(1))
+        second.add_episode(episode(2))
+    assert sorted(read_ids(tmp_path)) == [1, 2]
 
 
 @pytest.mark.slow
 def test_overwriting_leaves_no_old_files(tmp_path):
     for begin in (0, 10, 20):
         write(tmp_path, range(begin, begin + 3), max_episodes_per_file=2)
-        assert ids(tmp_path) == [begin, begin + 1, begin + 2]
-        assert len(files(tmp_path)) == 4  # Nothing is left of the old one.
+        assert read_ids(tmp_path) == [begin, begin + 1, begin + 2]
+        assert len(list_files(tmp_path)) == 4  # No old file is left.
     write(tmp_path, [30], overwrite=False)
-    assert ids(tmp_path) == [20, 21, 22, 30]
+    assert read_ids(tmp_path) == [20, 21, 22, 30]
 
 
 def are_indexed(directory):
-    """Whether there are indexes of all TFRecord files, that can be used, and of no others."""
+    """Returns whether exactly the TFRecord files have usable indexes."""
     folder = open_folder(directory)
     indexes = {path.name for path in (directory / ".feeds").glob("*")}
     paths = [path for path in folder["train"].paths if folder.file_format == "tfrecord"]
@@ -193,7 +193,7 @@ def are_indexed(directory):
     )
 
 
-def test_indexes_of_shards_come_and_go_with_them(tmp_path, monkeypatch):
+def test_indexes_of_shards_follow_their_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(indexing, "_MIN_INDEXED_BYTES", 0)
     for begin in (0, 10, 20):
         write(tmp_path, range(begin, begin + 3), max_episodes_per_file=2)
@@ -206,7 +206,7 @@ def test_indexes_of_shards_come_and_go_with_them(tmp_path, monkeypatch):
 
 
 def test_numbers_of_the_direct_layout_are_read_without_decoding(tmp_path):
-    """Each number is where arithmetic finds it, and TFDS reads it back."""
+    """The index knows the offset of each number, and TFDS reads the values back."""
     rng = np.random.default_rng(0)
     dtypes = ["bool", "float32", "float64", "float16", "uint8", "int16", "int64", "uint64", "int32"]
     arrays = {name: (rng.normal(size=(7, 2, 3)) * 100).astype(name) for name in dtypes}
@@ -222,15 +222,15 @@ def test_numbers_of_the_direct_layout_are_read_without_decoding(tmp_path):
         },
         step_metadata_info={"tags": tf_features.Sequence(np.int64)},
     )
-    flags = {name: np.arange(7) == at for name, at in (("is_first", 0), ("is_last", 6))}
+    flags = {name: np.arange(7) == position for name, position in (("is_first", 0), ("is_last", 6))}
     steps = {**flags, "is_terminal": flags["is_last"], "observation": observation}
     steps["tags"] = [np.arange(i) for i in range(7)]
     with EpisodeWriter(tmp_path, config, layout="direct") as writer:
         writer.add_episode({"steps": steps})
-    (read,) = tfds.builder_from_directory(tmp_path).as_dataset(split="train")
-    read = [tf.nest.map_structure(lambda x: x.numpy(), step) for step in read["steps"]]
+    (decoded,) = tfds.builder_from_directory(tmp_path).as_dataset(split="train")
+    decoded = [tf.nest.map_structure(lambda x: x.numpy(), step) for step in decoded["steps"]]
     for name, column in observation.items():
-        stored = np.stack([step["observation"][name] for step in read])
+        stored = np.stack([step["observation"][name] for step in decoded])
         assert (stored.dtype, stored.tobytes()) == (column.dtype, column.tobytes())
     (index,) = tfds_files.open_indexes(open_folder(tmp_path)["train"])
     direct = [name for name, start in zip(index.fields, index.starts[0]) if start != NOT_DIRECT]
@@ -243,26 +243,26 @@ def test_numbers_of_the_direct_layout_are_read_without_decoding(tmp_path):
 
 def test_the_old_split_stays_until_the_new_one_is_complete(tmp_path):
     write(tmp_path, [0, 1])
-    before = files(tmp_path)
+    old_files = list_files(tmp_path)
     writer = EpisodeWriter(tmp_path, CONFIG, max_episodes_per_file=1)
     writer.add_episode(episode(10))
-    assert ids(tmp_path) == [0, 1]
+    assert read_ids(tmp_path) == [0, 1]
     with pytest.raises(ZeroDivisionError), EpisodeWriter(tmp_path, CONFIG) as failing:
         failing.add_episode(episode(20))
         1 / 0  # noqa: B018
-    assert ids(tmp_path) == [0, 1]
+    assert read_ids(tmp_path) == [0, 1]
     writer.close()
-    assert ids(tmp_path) == [10]
+    assert read_ids(tmp_path) == [10]
     write(tmp_path, [0, 1])
-    assert files(tmp_path) == before
+    assert list_files(tmp_path) == old_files
 
 
 @pytest.mark.slow
-def test_an_exception_keeps_what_was_written_to_a_new_split(tmp_path):
+def test_exception_keeps_the_episodes_of_a_new_split(tmp_path):
     with pytest.raises(ZeroDivisionError), EpisodeWriter(tmp_path, CONFIG) as writer:
         writer.add_episode(episode(20))
         1 / 0  # noqa: B018
-    assert ids(tmp_path) == [20]
+    assert read_ids(tmp_path) == [20]
 
 
 def test_overwriting_may_change_the_description(tmp_path):
@@ -273,7 +273,7 @@ def test_overwriting_may_change_the_description(tmp_path):
         writer.add_episode({"steps": {"observation": [5], **flags}})
     builder = tfds.builder_from_directory(tmp_path)
     assert (builder.name, builder.info.splits["train"].num_examples) == ("other", 1)
-    assert files(tmp_path) == [
+    assert list_files(tmp_path) == [
         "dataset_info.json",
         "features.json",
         "other-train.array_record-00000",
@@ -292,20 +292,20 @@ def test_episodes_are_written_to_the_named_split(tmp_path):
             writer.add_episode_to_split(episode(0), "test")
         with pytest.raises(ValueError, match="choose one with add_episode_to_split"):
             writer.add_episode(episode(0))
-    assert (ids(tmp_path), ids(tmp_path, "val")) == ([0, 1, 2], [3])
+    assert (read_ids(tmp_path), read_ids(tmp_path, "val")) == ([0, 1, 2], [3])
     write(tmp_path, [10], split_name="val")
     write(tmp_path, [20], split_name="test", overwrite=False)
-    assert (ids(tmp_path), ids(tmp_path, "val")) == ([0, 1, 2], [10])
-    assert ids(tmp_path, "test") == [20]
+    assert (read_ids(tmp_path), read_ids(tmp_path, "val")) == ([0, 1, 2], [10])
+    assert read_ids(tmp_path, "test") == [20]
 
 
 @pytest.mark.slow
 def test_a_split_without_a_name_is_called_train(tmp_path):
     write(tmp_path, [0], split_name=None)
-    assert ids(tmp_path, "train") == [0]
+    assert read_ids(tmp_path, "train") == [0]
 
 
-def with_step(**fields):
+def alter(**fields):
     steps = columns(0)
     for name, value in fields.items():
         steps[name] = value
@@ -313,41 +313,41 @@ def with_step(**fields):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("invalid", "message"),
     [
         (
-            with_step(observation={"count": [0, 1.7, 2], "exact": [0.0] * 3}),
+            alter(observation={"count": [0, 1.7, 2], "exact": [0.0] * 3}),
             r"episode 1, step 1, steps/observation/count: got 1.7 \(float\), expected int64",
         ),
-        (with_step(action=np.zeros((3, 4))), r"steps/action: got float64 of shape \(4,\)"),
-        (with_step(reward=[0, 1e300, 0]), r"step 1, steps/reward: got 1e\+300 .* expected float32"),
-        (with_step(reward=[0, "a", 0]), "step 1, steps/reward: got str 'a', expected float32"),
-        (with_step(reward=np.zeros(2)), "episode 1: the columns of steps need equal lengths"),
-        (with_step(extra=np.zeros(3)), r"steps: got unknown fields \['extra'\]"),
+        (alter(action=np.zeros((3, 4))), r"steps/action: got float64 of shape \(4,\)"),
+        (alter(reward=[0, 1e300, 0]), r"step 1, steps/reward: got 1e\+300 .* expected float32"),
+        (alter(reward=[0, "a", 0]), "step 1, steps/reward: got str 'a', expected float32"),
+        (alter(reward=np.zeros(2)), "episode 1: the columns of steps need equal lengths"),
+        (alter(extra=np.zeros(3)), r"steps: got unknown fields \['extra'\]"),
         (
-            {"steps": [*rows(columns(0)), {"reward": 1.0}], "id": 1},
+            {"steps": [*to_rows(columns(0)), {"reward": 1.0}], "id": 1},
             r"step 3, steps: got missing fields \['action', ",
         ),
         ({"steps": [1, 2], "id": 1}, "step 0, steps: got int 1, expected the fields"),
         ({"steps": columns(0)}, r"got \['steps'\], expected the fields \['id', 'steps'\]"),
         ({"steps": columns(0), "id": 1.5}, r"episode 1, id: got 1.5 \(float\), expected int64"),
-        ({"steps": rows(columns(0))[0], "id": 1}, "need equal lengths"),
+        ({"steps": to_rows(columns(0))[0], "id": 1}, "need equal lengths"),
     ],
 )
-def test_episodes_that_do_not_fit_are_refused(tmp_path, wrong, message):
+def test_episodes_that_do_not_match_the_features_are_refused(tmp_path, invalid, message):
     with EpisodeWriter(tmp_path, CONFIG) as writer:
         writer.add_episode(episode(10))
         with pytest.raises(ValueError, match=message):
-            writer.add_episode(wrong)
+            writer.add_episode(invalid)
         writer.add_episode(episode(20))
-    assert ids(tmp_path) == [10, 20]
+    assert read_ids(tmp_path) == [10, 20]
 
 
 @pytest.mark.slow
-def test_numbers_are_converted_where_they_keep_their_value(tmp_path):
+def test_numbers_are_converted_if_they_keep_their_value(tmp_path):
     with EpisodeWriter(tmp_path, CONFIG) as writer:
         writer.add_episode(
-            with_step(
+            alter(
                 observation={"count": np.array([0, 1, 2], np.uint8), "exact": [0, 1, 0.1]},
                 reward=[0, 0.1, 1],
                 is_first=[1, 0, 0],
@@ -385,14 +385,14 @@ def test_conversion_keeps_values_or_fails(data):
             assert fitted.item() == value.item()
 
 
-# --- How numbers are stored ----------------------------------------------------------------------
+# --- Storage of numbers --------------------------------------------------------------------------
 
 PLAIN = dataclasses.replace(CONFIG, observation_info={"count": np.int64, "exact": np.float64})
 THIRDS = [1 / 3, 2 / 3, 1]
 
 
-def as_stored(directory):
-    """The undecoded steps of the first episode, as dlimp, Octo and OpenVLA read them."""
+def read_undecoded(directory):
+    """Reads the undecoded steps of the first episode, like dlimp, Octo and OpenVLA."""
     builder = tfds.builder_from_directory(directory)
     decoders = {"steps": tfds.decode.SkipDecoding()}
     return next(builder.as_dataset("train", decoders=decoders).as_numpy_iterator())["steps"]
@@ -401,22 +401,22 @@ def as_stored(directory):
 def test_float64_is_kept_or_rounded_but_never_silently(tmp_path):
     with pytest.warns(
         UserWarning, match="observation_info/exact to float32.*float64='float32'"
-    ) as w:
+    ) as warned:
         EpisodeWriter(tmp_path / "warned", PLAIN).close()
-    assert w[0].filename == __file__
+    assert warned[0].filename == __file__
     for choice in ("bytes", "float32"):
         with EpisodeWriter(tmp_path / choice, PLAIN, float64=choice) as writer:
             writer.add_episode(episode(1))
     exact = next(iter(load(tmp_path / "bytes")))["steps"]["observation"]["exact"]
     assert exact.numpy().tolist() == THIRDS
-    rounded = as_stored(tmp_path / "float32")["observation"]["exact"]
+    rounded = read_undecoded(tmp_path / "float32")["observation"]["exact"]
     assert rounded.dtype == np.float32
     assert rounded.tolist() == np.float32(THIRDS).tolist()
     with (
         EpisodeWriter(tmp_path / "float32", PLAIN, float64="float32") as writer,
         pytest.raises(ValueError, match="step 0, steps/observation/exact: got 1e\\+300"),
     ):
-        writer.add_episode(with_step(observation={"count": np.arange(3), "exact": [1e300, 0, 0]}))
+        writer.add_episode(alter(observation={"count": np.arange(3), "exact": [1e300, 0, 0]}))
 
 
 def test_a_dataset_of_another_program_keeps_its_features(tmp_path):
@@ -434,7 +434,7 @@ def test_two_arguments_make_any_numbers_readable_without_decoding(tmp_path):
     num_steps = 3
     kinds = ["bool", "int8", "uint8", "int32", "int64", "uint16", "uint32", "uint64"]
     kinds += ["float16", "float32", "float64"]
-    numbers = {
+    arrays = {
         f"{name}_{rank}": (np.arange(num_steps * 2**rank).reshape(num_steps, *[2] * rank)).astype(
             name
         )
@@ -442,7 +442,7 @@ def test_two_arguments_make_any_numbers_readable_without_decoding(tmp_path):
         for rank in (0, 1, 2)
     }
     steps = {
-        "observation": {**numbers, "camera": np.full((num_steps, 4, 5, 3), 7, np.uint8)},
+        "observation": {**arrays, "camera": np.full((num_steps, 4, 5, 3), 7, np.uint8)},
         "language_instruction": ["näh es"] * num_steps,
         **{flag: columns(0)[flag] for flag in ("is_first", "is_last", "is_terminal")},
     }
@@ -450,15 +450,15 @@ def test_two_arguments_make_any_numbers_readable_without_decoding(tmp_path):
     config = generate_config_from_spec(data)  # Compressed, as in the published package.
     with EpisodeWriter(tmp_path, config, float64="float32", tensor_encoding="none") as writer:
         writer.add_episode(data)
-    stored = as_stored(tmp_path)
-    for name, column in numbers.items():
+    stored = read_undecoded(tmp_path)
+    for name, column in arrays.items():
         expected = column.astype(np.float32) if column.dtype == np.float64 else column
         assert stored["observation"][name].dtype == expected.dtype, name
         np.testing.assert_array_equal(stored["observation"][name], expected)
     assert stored["language_instruction"][1].decode() == "näh es"
     image = tf.io.decode_image(stored["observation"]["camera"][2])
     np.testing.assert_array_equal(image, steps["observation"]["camera"][2])
-    # Which is decoded for everybody, and keeps its bits.
+    # Fields of episodes are always decoded, and keep their bits.
     assert next(iter(load(tmp_path)))["stamp"].numpy() == 1.7e9 + 1 / 3
 
 
@@ -549,7 +549,7 @@ def test_the_writer_stores_every_kind_of_tfds_feature(tmp_path):
 def test_wrong_arguments_write_no_files(tmp_path, options, error, message):
     with pytest.raises(error, match=message):
         EpisodeWriter(tmp_path, CONFIG, **options)
-    assert not files(tmp_path)
+    assert not list_files(tmp_path)
 
 
 def test_sequences_of_a_fixed_length_are_refused(tmp_path):
@@ -581,7 +581,7 @@ def test_a_kill_while_a_shard_gets_its_format_loses_no_episode(tmp_path, monkeyp
         patch.setattr(growing.GrowingDataset, "_publish_numbered", fail)
         with pytest.raises(StorageError, match="the power is gone"):
             writer.close()
-    assert [name for name in files(tmp_path) if name.endswith(".whole")]
+    assert [name for name in list_files(tmp_path) if name.endswith(".whole")]
     writer = EpisodeWriter(tmp_path / "other", CONFIG, **options)
     writer.add_episode(episode(0))
     with monkeypatch.context() as patch:
@@ -591,11 +591,11 @@ def test_a_kill_while_a_shard_gets_its_format_loses_no_episode(tmp_path, monkeyp
     for directory in (tmp_path, tmp_path / "other"):
         with pytest.warns(UserWarning, match="added 1 episodes to the split 'train'") as warned:
             write(directory, [1], **options)
-        # Not those of protobuf 6, which TFDS asks for the label of a field.
-        (warning,) = (one for one in warned if one.category is UserWarning)
+        # protobuf 6 warns, too, because TFDS uses the label of a field.
+        (warning,) = (w for w in warned if w.category is UserWarning)
         assert warning.filename == __file__
-        assert ids(directory) == [0, 1]
-        assert not [name for name in files(directory) if name.startswith(".")]
+        assert read_ids(directory) == [0, 1]
+        assert not [name for name in list_files(directory) if name.startswith(".")]
 
 
 @pytest.mark.parametrize("step", ["sync", "GrowingDataset._write"])
@@ -609,14 +609,14 @@ def test_a_kill_while_a_split_is_replaced_keeps_one_complete_split(tmp_path, mon
         patch.setattr(f"tfds_files.growing.{step}", fail)
         with pytest.raises(StorageError, match="the power is gone"):
             writer.close()
-    assert ids(tmp_path) == [0, 1, 2]
+    assert read_ids(tmp_path) == [0, 1, 2]
     write(tmp_path, [30])
-    assert ids(tmp_path) == [30]
-    assert len(files(tmp_path)) == 3
+    assert read_ids(tmp_path) == [30]
+    assert len(list_files(tmp_path)) == 3
 
 
-# Writes in a child at a time, which is killed: by the kernel, at a random moment.
-KILLED = """
+# Writes in one child process at a time, which the kernel kills at a random moment.
+KILL_SCRIPT = """
     import os, random, signal, sys
     import numpy as np
     from rlds.tfds import DatasetConfig, EpisodeWriter
@@ -626,25 +626,25 @@ KILLED = """
     )
     flags = {name: [True] * 4 for name in ("is_first", "is_last", "is_terminal")}
 
-    def write(writer, number):
-        writer.add_episode({"steps": {"observation": [number] * 4, **flags}, "id": number})
+    def write(writer, index):
+        writer.add_episode({"steps": {"observation": [index] * 4, **flags}, "id": index})
 
     def append(directory, note):
         file_format = "array_record" if directory.endswith("1") else "tfrecord"
         writer = EpisodeWriter(
             directory, config, max_episodes_per_file=3, overwrite=False, file_format=file_format
         )
-        for number in range(10**9):
-            write(writer, number)
-            os.pwrite(note, b"%d" % (number + 1), 0)
-            if not number:
+        for index in range(10**9):
+            write(writer, index)
+            os.pwrite(note, b"%d" % (index + 1), 0)
+            if not index:
                 die_soon()
 
     def replace(directory, note):
         for generation in range(10**9):
             with EpisodeWriter(directory, config, max_episodes_per_file=3) as writer:
-                for number in range(7):
-                    write(writer, 10 * generation + number)
+                for index in range(7):
+                    write(writer, 10 * generation + index)
             os.pwrite(note, b"%d" % (generation + 1), 0)
             if not generation:
                 die_soon()
@@ -653,9 +653,9 @@ KILLED = """
         signal.setitimer(signal.ITIMER_REAL, delay)
 
     rng = random.Random(int(sys.argv[2]))
-    for number in range(int(sys.argv[3])):
+    for run in range(int(sys.argv[3])):
         for task in (append, replace):
-            directory = f"{sys.argv[1]}/{task.__name__}{number}"
+            directory = f"{sys.argv[1]}/{task.__name__}{run}"
             note = os.open(directory + ".note", os.O_CREAT | os.O_RDWR)
             delay = 1e-6 + 0.7 * rng.random()
             child = os.fork()
@@ -666,39 +666,39 @@ KILLED = """
 """
 
 
-@pytest.mark.slow  # Two tests above die at the moments that matter.
+@pytest.mark.slow  # Two fast tests above cover the critical moments.
 def test_a_kill_at_any_moment_loses_no_finished_episode(tmp_path):
     num_kills = 20
-    ended = forked.run(textwrap.dedent(KILLED), tmp_path, 1, num_kills)
-    assert ended.returncode == 0, ended.stderr
-    for number in range(num_kills):
-        directory = tmp_path / f"append{number}"
-        num_accepted = int((tmp_path / f"append{number}.note").read_text() or 0)
-        finished = ids(directory)
+    run = forked.run(textwrap.dedent(KILL_SCRIPT), tmp_path, 1, num_kills)
+    assert run.returncode == 0, run.stderr
+    for index in range(num_kills):
+        directory = tmp_path / f"append{index}"
+        num_accepted = int((tmp_path / f"append{index}.note").read_text() or 0)
+        finished = read_ids(directory)
         assert finished == list(range(len(finished)))
         assert len(finished) >= num_accepted // 3 * 3 - 3
         config = DatasetConfig(
             name="counting", observation_info=np.int64, episode_metadata_info={"id": np.int64}
         )
-        file_format = "array_record" if number % 10 == 1 else "tfrecord"
-        with warnings.catch_warnings(action="ignore"):  # Of what is added, if anything is left.
+        file_format = "array_record" if index % 10 == 1 else "tfrecord"
+        with warnings.catch_warnings(action="ignore"):  # About recovered episodes.
             EpisodeWriter(directory, config, overwrite=False, file_format=file_format).close()
-        recovered = ids(directory)
+        recovered = read_ids(directory)
         assert recovered == list(range(len(recovered)))
         assert num_accepted <= len(recovered) <= num_accepted + 1
 
-        directory = tmp_path / f"replace{number}"
-        num_complete = int((tmp_path / f"replace{number}.note").read_text() or 0)
-        read = ids(directory)
-        assert read in [
+        directory = tmp_path / f"replace{index}"
+        num_complete = int((tmp_path / f"replace{index}.note").read_text() or 0)
+        actual = read_ids(directory)
+        assert actual in [
             [10 * generation + i for i in range(7)]
             for generation in (num_complete - 1, num_complete)
         ]
         with EpisodeWriter(directory, config) as writer:
             steps = {name: [True] for name in ("is_first", "is_last", "is_terminal")}
             writer.add_episode({"steps": {"observation": [1], **steps}, "id": 1})
-        assert files(directory) == [
-            next(name for name in files(directory) if "train" in name),
+        assert list_files(directory) == [
+            next(name for name in list_files(directory) if "train" in name),
             "dataset_info.json",
             "features.json",
         ]
@@ -715,13 +715,13 @@ def test_a_filtered_copy_has_the_features_and_the_metadata_of_the_original(tmp_p
     assert dict(original.metadata) == {"robot": "arm", "rates": [10, 20]}
 
     with EpisodeWriter(tmp_path / "b", original) as writer:
-        for chosen in load(tmp_path / "a").filter(lambda e: e["id"] != 3):
-            writer.add_episode(chosen)
+        for example in load(tmp_path / "a").filter(lambda e: e["id"] != 3):
+            writer.add_episode(example)
     copy = tfds.builder_from_directory(tmp_path / "b").info
     assert (copy.name, copy.features.to_json()) == (original.name, original.features.to_json())
     assert dict(copy.metadata) == dict(original.metadata)
     assert (copy.description, copy.homepage) == (original.description, original.homepage)
-    assert ids(tmp_path / "b") == [0, 6]
+    assert read_ids(tmp_path / "b") == [0, 6]
 
     with EpisodeWriter(tmp_path / "b", original, metadata={"chosen": "even"}) as writer:
         writer.add_episode(episode(0))

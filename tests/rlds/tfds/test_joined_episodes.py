@@ -1,4 +1,4 @@
-"""Episodes that are decoded together are those that TFDS decodes one by one."""
+"""Episodes decoded together equal those that TFDS decodes one by one."""
 
 import numpy as np
 import pytest
@@ -35,8 +35,8 @@ EPISODE = {
 FEATURES = tf_features.FeaturesDict({"steps": tf_features.Dataset(STEP), **EPISODE})
 
 
-def episode(number, num_steps):
-    rng = np.random.default_rng(number)
+def episode(index, num_steps):
+    rng = np.random.default_rng(index)
     texts = np.array([b"", "\u00fc".encode(), b"long" * 50], object)
     return {
         "steps": {
@@ -52,19 +52,19 @@ def episode(number, num_steps):
             "text": texts[rng.integers(0, 3, num_steps)],
             "is_first": np.arange(num_steps) == 0,
         },
-        "id": np.int64(-number),
-        "by": {"who": f"agent {number}", "where": rng.random(2, np.float32)},
+        "id": np.int64(-index),
+        "by": {"who": f"agent {index}", "where": rng.random(2, np.float32)},
         "exact": rng.random(2),
         "rows": {
-            "exact": rng.random((number, 2)),
-            "uint64": rng.integers(0, 2**64, 2 * number, np.uint64),
-            "numbers": rng.integers(-9, 9, (2 - number, 3), np.int16),
-            "text": texts[: number % 2 + 1],
+            "exact": rng.random((index, 2)),
+            "uint64": rng.integers(0, 2**64, 2 * index, np.uint64),
+            "numbers": rng.integers(-9, 9, (2 - index, 3), np.int16),
+            "text": texts[: index % 2 + 1],
         },
     }
 
 
-def test_joined_episodes_are_what_tfds_decodes():
+def test_joined_episodes_equal_those_decoded_by_tfds():
     lengths = [2, 1, 3]
     examples = [TfdsExampleEncoder(FEATURES).encode(episode(*item)) for item in enumerate(lengths)]
     decode = ["zlib", "bytes", "numbers", "nothing", "text", "is_first"]
@@ -73,22 +73,22 @@ def test_joined_episodes_are_what_tfds_decodes():
     fields, actual = JoinedEpisodes(FEATURES, leaves).decode(examples)
     assert actual.tolist() == lengths
     with_rows = fields.pop("rows")
-    steps = {"image": tf_features.Tensor(shape=(), dtype=np.object_)}  # As it is stored.
-    of_one = tf_features.FeaturesDict({"steps": tf_features.Sequence(STEP | steps), **EPISODE})
+    steps = {"image": tf_features.Tensor(shape=(), dtype=np.object_)}  # Still encoded.
+    features = tf_features.FeaturesDict({"steps": tf_features.Sequence(STEP | steps), **EPISODE})
     for index, (example, end) in enumerate(zip(examples, np.cumsum(lengths))):
         rows = slice(end - lengths[index], end)
         joined = tf.nest.map_structure(lambda column, row=index: column[row], fields)
         joined["rows"] = {name: column[index] for name, column in with_rows.items()}
         joined["steps"] = tf.nest.map_structure(lambda column, r=rows: column[r], fields["steps"])
         expected = tf.nest.map_structure(
-            lambda tensor: tensor.numpy(), of_one.deserialize_example(example)
+            lambda tensor: tensor.numpy(), features.deserialize_example(example)
         )
         tf.nest.map_structure(np.testing.assert_array_equal, joined, expected)
         dtypes = [[np.asarray(x).dtype for x in tf.nest.flatten(e)] for e in (joined, expected)]
         assert dtypes[0] == dtypes[1]
 
 
-@pytest.mark.parametrize("of_episode", [False, True])
+@pytest.mark.parametrize("is_episode_field", [False, True])
 @pytest.mark.parametrize(
     "feature",
     [
@@ -99,22 +99,22 @@ def test_joined_episodes_are_what_tfds_decodes():
         tf_features.Scalar(np.int64, optional=True),
     ],
 )
-def test_features_that_cannot_be_joined_are_recognized(feature, of_episode):
+def test_features_that_cannot_be_joined_are_recognized(feature, is_episode_field):
     assert can_be_joined(FEATURES)
-    steps = STEP if of_episode else {**STEP, "x": feature}
-    episode_features = {"x": {"y": feature}} if of_episode else {}
+    steps = STEP if is_episode_field else {**STEP, "x": feature}
+    episode_features = {"x": {"y": feature}} if is_episode_field else {}
     features = tf_features.FeaturesDict({"steps": tf_features.Dataset(steps), **episode_features})
     assert not can_be_joined(features)
 
 
-def test_steps_that_may_have_rows_cannot_be_joined():
+def test_steps_with_a_varying_number_of_rows_cannot_be_joined():
     steps = {**STEP, "x": EPISODE["rows"]["numbers"]}
     assert not can_be_joined(tf_features.FeaturesDict({"steps": tf_features.Dataset(steps)}))
 
 
 @pytest.mark.slow
 def test_decoding_many_datasets_makes_no_tracing_warning(caplog):
-    """TensorFlow counts how often code is traced, and takes it for a mistake of the caller."""
+    """TensorFlow warns if code is traced often."""
     logger = tf.get_logger()
     logger.addHandler(caplog.handler)
     try:
@@ -127,7 +127,7 @@ def test_decoding_many_datasets_makes_no_tracing_warning(caplog):
 
 
 def test_episodes_with_missing_values_are_refused():
-    """They are found missing, though those of another episode would do in their place."""
+    """Even if another episode has too many values."""
     columns = {"a": np.arange(3), "b": np.arange(3)}
     features = tf_features.FeaturesDict(
         {
@@ -150,10 +150,10 @@ def test_episodes_with_missing_values_are_refused():
         joined.decode([example.SerializeToString()])
     example.features.feature["id"].int64_list.value.append(1)
     for name in ("exact", "numbers"):
-        wrong = tf.train.Example.FromString(example.SerializeToString())
+        damaged = tf.train.Example.FromString(example.SerializeToString())
         if name == "exact":
-            wrong.features.feature["rows/exact"].bytes_list.value[0] += b"12345678"
+            damaged.features.feature["rows/exact"].bytes_list.value[0] += b"12345678"
         else:
-            wrong.features.feature["rows/numbers"].int64_list.value.append(1)
+            damaged.features.feature["rows/numbers"].int64_list.value.append(1)
         with pytest.raises((ValueError, tf.errors.OpError), match=f"rows/{name}|multiple"):
-            joined.decode([wrong.SerializeToString(), wrong.SerializeToString()])
+            joined.decode([damaged.SerializeToString(), damaged.SerializeToString()])

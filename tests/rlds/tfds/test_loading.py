@@ -1,4 +1,4 @@
-"""Datasets that are read by episode are those that TFDS reads by step."""
+"""Datasets read by episode equal those that TFDS reads by step."""
 
 import dataclasses
 from unittest import mock
@@ -47,29 +47,29 @@ CONFIG = DatasetConfig(
 )
 
 
-def episode(number, num_steps=3):
-    rng = np.random.default_rng(number)
+def episode(index, num_steps=3):
+    rng = np.random.default_rng(index)
 
-    def numbers(*shape):
+    def integers(*shape):
         return rng.integers(0, 255, (num_steps, *shape))
 
     lengths = [i % 3 for i in range(num_steps)]
     observation = {
-        "png": numbers(4, 5, 3).astype(np.uint8),
-        "jpeg": numbers(4, 5, 3).astype(np.uint8),
+        "png": integers(4, 5, 3).astype(np.uint8),
+        "jpeg": integers(4, 5, 3).astype(np.uint8),
         "depth": rng.random((num_steps, 4, 5, 1), np.float32),
-        "mono": numbers(4, 5, 1).astype(np.uint16) * 255,
-        "zlib": numbers(2, 2).astype(np.int16),
+        "mono": integers(4, 5, 1).astype(np.uint16) * 255,
+        "zlib": integers(2, 2).astype(np.int16),
         "bytes": rng.random((num_steps, 2)),
         "exact": rng.random(num_steps),
-        "flags": numbers(2) > 100,
-        "uint64": numbers().astype(np.uint64) + np.uint64(2**63),
-        "raw_uint64": numbers(2).astype(np.uint64) + np.uint64(2**63),
+        "flags": integers(2) > 100,
+        "uint64": integers().astype(np.uint64) + np.uint64(2**63),
+        "raw_uint64": integers(2).astype(np.uint64) + np.uint64(2**63),
         "half": rng.random(num_steps).astype(np.float16),
         "complex": rng.random(num_steps) * np.complex64(1j),
         "nothing": np.zeros((num_steps, 0, 2), np.float32),
-        "dynamic": rng.random((num_steps, 1 + number, 2), np.float32),
-        "partly": numbers(1 + number, 2).astype(np.int32),
+        "dynamic": rng.random((num_steps, 1 + index, 2), np.float32),
+        "partly": integers(1 + index, 2).astype(np.int32),
         "text": ["a", "ü\0", "日本", "", "x"][:num_steps],
         "strings": [["a", "b"]] * num_steps,
         "label": ["no", "yes", "no", "no", "no"][:num_steps],
@@ -83,7 +83,7 @@ def episode(number, num_steps=3):
     flags = {name: np.zeros(num_steps, bool) for name in ("is_first", "is_last", "is_terminal")}
     flags["is_first"][:1] = True
     steps = {"observation": observation, "action": rng.random((num_steps, 3)), **flags}
-    return {"steps": steps, "id": number, "exact": 1 / 3, "by": {"who": "me"}}
+    return {"steps": steps, "id": index, "exact": 1 / 3, "by": {"who": "me"}}
 
 
 NUM_EPISODES = 5
@@ -91,22 +91,22 @@ NUM_EPISODES = 5
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("kinds"), "tfrecord")
+    return write_dataset(tmp_path_factory.mktemp("kinds"), "tfrecord")
 
 
 @pytest.fixture(scope="module", params=["tfrecord", "array_record"])
 def any_directory(request, tmp_path_factory):
     if request.param == "tfrecord":
         return request.getfixturevalue("directory")
-    # How fields are decoded does not depend on the file format.
-    return written(tmp_path_factory.mktemp("kinds"), request.param, ["png", "bytes", "deep"])
+    # Decoding does not depend on the file format, so a few fields are enough.
+    return write_dataset(tmp_path_factory.mktemp("kinds"), request.param, ["png", "bytes", "deep"])
 
 
-def written(path, file_format, names=tuple(FEATURES)):
+def write_dataset(path, file_format, names=tuple(FEATURES)):
     options = {"max_episodes_per_file": 2, "file_format": file_format, "float64": "bytes"}
     config = dataclasses.replace(CONFIG, observation_info={name: FEATURES[name] for name in names})
 
-    def episode_of(*args, **kwargs):
+    def select(*args, **kwargs):
         data = episode(*args, **kwargs)
         steps = data["steps"]
         observation = {name: steps["observation"][name] for name in names}
@@ -117,21 +117,21 @@ def written(path, file_format, names=tuple(FEATURES)):
         # Other programs write episodes without steps.
         mock.patch("rlds.tfds.episode_writer._check_begin"),
     ):
-        for number in range(NUM_EPISODES):
-            writer.add_episode_to_split(episode_of(number, num_steps=number), "train")
-        writer.add_episode_to_split(episode_of(9, num_steps=0), "empty")
+        for index in range(NUM_EPISODES):
+            writer.add_episode_to_split(select(index, num_steps=index), "train")
+        writer.add_episode_to_split(select(9, num_steps=0), "empty")
     return path
 
 
-def plain(value):
+def to_python(value):
     if isinstance(value, tf.RaggedTensor):
         return value.to_list()
     value = value.numpy() if tf.is_tensor(value) else value
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def by_tfds(directory):
-    """The episodes as TFDS gives them, with their steps as a list."""
+def read_with_tfds(directory):
+    """Returns the episodes of TFDS, with their steps as a list."""
     builder = tfds.builder_from_directory(directory)
     if builder.info.file_format == tfds.core.FileFormat.TFRECORD:
         config = tfds.ReadConfig(interleave_cycle_length=1)
@@ -144,15 +144,15 @@ def by_tfds(directory):
     return [{**example, "steps": list(example["steps"])} for example in examples]
 
 
-def test_batched_steps_are_the_nested_ones_of_tfds(any_directory):
-    expected = by_tfds(any_directory)
+def test_batched_and_nested_steps_equal_those_of_tfds(any_directory):
+    expected = read_with_tfds(any_directory)
     assert [int(example["id"]) for example in expected] == list(range(NUM_EPISODES))
     batched, nested = load(any_directory), load(any_directory, layout="nested")
     for theirs, columns, ours in zip(expected, batched, nested, strict=True):
         for loaded in (columns, ours):
-            assert {name: tf.nest.map_structure(plain, loaded[name]) for name in ("id", "by")} == {
-                name: tf.nest.map_structure(plain, theirs[name]) for name in ("id", "by")
-            }
+            assert {
+                name: tf.nest.map_structure(to_python, loaded[name]) for name in ("id", "by")
+            } == {name: tf.nest.map_structure(to_python, theirs[name]) for name in ("id", "by")}
             assert float(loaded["exact"]) == 1 / 3
         steps = list(ours["steps"])
         assert len(steps) == len(theirs["steps"])
@@ -160,9 +160,9 @@ def test_batched_steps_are_the_nested_ones_of_tfds(any_directory):
             row = tf.nest.map_structure(lambda column, index=index: column[index], columns["steps"])
             for other in (steps[index], row):
                 tf.nest.assert_same_structure(step, other)
-                for one, same in zip(tf.nest.flatten(step), tf.nest.flatten(other)):
-                    assert one.dtype == same.dtype
-                    assert plain(one) == plain(same)
+                for leaf, other_leaf in zip(tf.nest.flatten(step), tf.nest.flatten(other)):
+                    assert leaf.dtype == other_leaf.dtype
+                    assert to_python(leaf) == to_python(other_leaf)
 
 
 def test_datasets_have_static_shapes_and_a_cardinality(directory):
@@ -178,7 +178,7 @@ def test_datasets_have_static_shapes_and_a_cardinality(directory):
 
 
 @pytest.mark.slow
-def test_images_of_several_sizes_are_nested(tmp_path):
+def test_images_of_several_sizes_need_the_nested_layout(tmp_path):
     kinds = {"png": tf_features.Image(shape=(None, None, 3)), "raw": FEATURES["dynamic"]}
     values = {"png": np.uint8, "raw": np.float32}
     flags = {"is_first": [True, False], "is_last": [False, True], "is_terminal": [False] * 2}
@@ -224,14 +224,14 @@ def test_only_the_requested_fields_are_loaded(directory, layout):
     assert set(spec) == {"steps", "by"}
     assert set(steps) == {"action", "observation", *STEP_FLAGS}
     assert set(steps["observation"]) == {"exact", "text"}
-    for example, number in zip(dataset, (2, 3), strict=True):
+    for example, index in zip(dataset, (2, 3), strict=True):
         steps = example["steps"]
         exact = (
             steps["observation"]["exact"]
             if layout == "batched"
             else tf.stack([step["observation"]["exact"] for step in steps])
         )
-        expected = episode(number, number)["steps"]["observation"]["exact"]
+        expected = episode(index, index)["steps"]["observation"]["exact"]
         np.testing.assert_array_equal(exact, expected)
     spec_of_steps = load(directory, fields=["observation"]).element_spec["steps"]
     assert set(spec_of_steps) == {"observation", *STEP_FLAGS}
@@ -239,8 +239,8 @@ def test_only_the_requested_fields_are_loaded(directory, layout):
 
 
 @pytest.mark.slow
-def test_the_flags_come_along(tmp_path):
-    """Without them, statistics fail, or take real values for placeholders."""
+def test_step_flags_are_always_loaded(tmp_path):
+    """Without them, statistics fail or mistake real values for placeholders."""
     episode_metadata = {"final_observation_known": np.bool_, "id": np.int64}
     config = DatasetConfig(
         name="flags",
@@ -323,7 +323,7 @@ def test_wrong_load_arguments_are_rejected(directory, options, error, message):
 
 
 @pytest.mark.slow
-def test_a_dataset_is_found_from_the_directory_above(directory, tmp_path):
+def test_dataset_is_located_from_a_parent_directory(directory, tmp_path):
     (tmp_path / "data" / "name").mkdir(parents=True)
     (tmp_path / "data" / "name" / "1.0.0").symlink_to(directory)
     above = load(tmp_path / "data", fields=["action"])
@@ -345,8 +345,8 @@ def test_a_dataset_without_rlds_episodes_is_refused():
 
 
 @pytest.mark.slow
-def test_tfds_does_not_warn_of_itself(tmp_path):
-    """Of its own `dtype`, which decoding a tensor of bytes asks for."""
+def test_tfds_logs_no_warning(tmp_path):
+    """TFDS would warn about its own `dtype`, which decoding of bytes uses."""
     config = DatasetConfig(
         name="bytes",
         observation_info=tf_features.Tensor(shape=(2,), dtype=np.float64, encoding="bytes"),
@@ -356,6 +356,6 @@ def test_tfds_does_not_warn_of_itself(tmp_path):
     with EpisodeWriter(tmp_path, config, float64="bytes") as writer:
         writer.add_episode({"steps": steps, "return": 0.1})
     with mock.patch("tensorflow_datasets.core.features.feature.log_tf_warning") as warn:
-        (read,) = load(tmp_path, layout="nested")
-        assert read["return"] == np.float64(0.1)
+        (loaded,) = load(tmp_path, layout="nested")
+        assert loaded["return"] == np.float64(0.1)
     warn.assert_not_called()
