@@ -1,4 +1,4 @@
-"""Episodes for off-policy evaluation are the same, whatever files or objects they come from."""
+"""Evaluation sets are the same for all files and objects that contain the episodes."""
 
 import feed_datasets
 import h5py
@@ -13,32 +13,32 @@ from rlds.evaluation import EvaluationSet, collect
 from rlds_ecosystem.model.nests import named_leaves
 
 
-def oracle(episodes, *, observation, log_prob=None, discounts=False):
-    """The expected evaluation set, by loops over the steps; None is not compared."""
-    found = {"num_transitions": [], "is_terminal": [], "final_observation_known": []}
+def expect(episodes, *, observation, log_prob=None, discounts=False):
+    """Computes the expected evaluation set by loops over the steps; None is not compared."""
+    per_episode = {"num_transitions": [], "is_terminal": [], "final_observation_known": []}
     rows = {"observations": [], "actions": [], "rewards": [], "log_probs": [], "discounts": []}
     for episode in episodes:
-        steps, known = episode["steps"], episode["final_observation_known"]
+        steps, is_known = episode["steps"], episode["final_observation_known"]
         length = len(steps["is_last"])
-        found["num_transitions"].append(length - known)
-        found["is_terminal"].append(steps["is_terminal"][-1])
-        found["final_observation_known"].append(known)
+        per_episode["num_transitions"].append(length - is_known)
+        per_episode["is_terminal"].append(steps["is_terminal"][-1])
+        per_episode["final_observation_known"].append(is_known)
         for t in range(length):
             rows["observations"].append(observation(steps, t))
-            if t < length - known:
+            if t < length - is_known:
                 rows["actions"].append(steps["action"][t])
                 rows["rewards"].append(steps["reward"][t])
                 rows["log_probs"].append(steps[log_prob][t] if log_prob else None)
                 rows["discounts"].append(steps["discount"][t])
     rows["log_probs"] = rows["log_probs"] if log_prob else None
     rows["discounts"] = rows["discounts"] if discounts else None
-    return EvaluationSet(**found, **{k: v and np.array(v) for k, v in rows.items()})
+    return EvaluationSet(**per_episode, **{k: v and np.array(v) for k, v in rows.items()})
 
 
-def assert_same(found, expected):
+def assert_same(actual, expected):
     for name in EvaluationSet.__dataclass_fields__:
         left, right = (
-            dict(named_leaves({name: getattr(data, name)})) for data in (found, expected)
+            dict(named_leaves({name: getattr(data, name)})) for data in (actual, expected)
         )
         assert left.keys() == right.keys()
         for path in left:
@@ -55,7 +55,7 @@ def dataset(episodes, tmp_path_factory):
     return feed_datasets.write(tmp_path_factory.mktemp("tfds") / "Roboter für Ωs", episodes)
 
 
-def joined(steps, t):
+def join(steps, t):
     state, packed = (steps["observation"][name][t] for name in ("state", "packed"))
     return np.concatenate([state, packed, [steps["button"][t]]]).astype(np.float64)
 
@@ -63,9 +63,9 @@ def joined(steps, t):
 JOINED = {"observation": ["observation/state", "observation/packed", "button"]}
 
 
-def test_same_from_everything_that_has_the_episodes(episodes, dataset):
+def test_episodes_of_all_kinds_give_the_same_set(episodes, dataset):
     options = {**JOINED, "log_prob": "button", "stored_discounts": True}
-    expected = oracle(episodes, observation=joined, log_prob="button", discounts=True)
+    expected = expect(episodes, observation=join, log_prob="button", discounts=True)
     table = rlds.feeds.open(dataset)
     one_by_one = [
         {
@@ -91,25 +91,25 @@ def test_same_from_everything_that_has_the_episodes(episodes, dataset):
     assert_same(collect(iter(episodes), **options), expected)
 
 
-def test_select_is_the_same_as_collecting_fewer(episodes):
+def test_select_equals_a_collection_of_fewer_episodes(episodes):
     data = collect(episodes, **JOINED, stored_discounts=True)
     for chosen in ([5, 0, 5], np.arange(len(episodes)) % 3 == 0, slice(-4, None), [-1]):
-        numbers = np.arange(len(episodes))[chosen]
-        expected = oracle([episodes[i] for i in numbers], observation=joined, discounts=True)
+        indices = np.arange(len(episodes))[chosen]
+        expected = expect([episodes[i] for i in indices], observation=join, discounts=True)
         assert_same(data.select(chosen), expected)
     for t in range(len(data.rewards)):
         episode = episodes[data.episodes[t]]["steps"]
-        place = int(data.times[t])
-        assert data.observations[data.rows[t]].tolist() == joined(episode, place).tolist()
-        assert data.locate(t) == f"episode {data.episodes[t]}, step {place}"
+        step = int(data.times[t])
+        assert data.observations[data.rows[t]].tolist() == join(episode, step).tolist()
+        assert data.locate(t) == f"episode {data.episodes[t]}, step {step}"
 
 
-def d4rl(directory):
+def write_d4rl(directory):
     return raw_d4rl.mujoco_v2(directory / "hopper.hdf5"), {"log_prob": "infos/action_log_probs"}
 
 
-def log(directory):
-    """Four episodes of a game, with log-probabilities that a `step_fn` records."""
+def write_log(directory):
+    """Records four episodes of a game, with log-probabilities by a `step_fn`."""
     rng = np.random.default_rng(0)
 
     def step_fn(timestep, action, env):
@@ -125,32 +125,32 @@ def log(directory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("write", [d4rl, log])
-def test_same_from_raw_files_and_from_a_dataset(write, tmp_path):
+@pytest.mark.parametrize("write", [write_d4rl, write_log])
+def test_raw_files_and_their_dataset_give_the_same_set(write, tmp_path):
     path, options = write(tmp_path)
-    found = collect(path, **options)
+    collected = collect(path, **options)
     rlds.feeds.materialise(path, tmp_path / "made")
-    assert_same(collect(tmp_path / "made", **options), found)
+    assert_same(collect(tmp_path / "made", **options), collected)
     table = rlds.feeds.open(path)
     episodes = [
-        {"steps": table.read(i), "final_observation_known": known}
-        for i, known in enumerate(table.outlines.final_observation_known)
+        {"steps": table.read(i), "final_observation_known": is_known}
+        for i, is_known in enumerate(table.outlines.final_observation_known)
     ]
-    assert_same(collect(episodes, **options), found)
-    if write is d4rl:
+    assert_same(collect(episodes, **options), collected)
+    if write is write_d4rl:
         with h5py.File(path) as file:
             arrays = {name: file[name][:] for name in ("actions", "rewards", "observations")}
             log_probs = file["infos/action_log_probs"][:]
-        assert found.num_transitions.tolist() == [4, 5, 3]
-        assert found.is_terminal.tolist() == [True, False, False]
-        np.testing.assert_array_equal(found.actions, arrays["actions"])
-        np.testing.assert_array_equal(found.rewards, arrays["rewards"])
-        np.testing.assert_array_equal(found.log_probs, log_probs)
-        before = found.observations_at(found.rows)
-        np.testing.assert_array_equal(before, arrays["observations"])
+        assert collected.num_transitions.tolist() == [4, 5, 3]
+        assert collected.is_terminal.tolist() == [True, False, False]
+        np.testing.assert_array_equal(collected.actions, arrays["actions"])
+        np.testing.assert_array_equal(collected.rewards, arrays["rewards"])
+        np.testing.assert_array_equal(collected.log_probs, log_probs)
+        observations = collected.observations_at(collected.rows)
+        np.testing.assert_array_equal(observations, arrays["observations"])
 
 
-def steps_of(length=3, **changed):
+def steps_of(length=3, **changes):
     step = np.arange(length)
     steps = {
         "observation": {"speed": step * 1.0, "text": np.array([b"x"] * length, object)},
@@ -161,19 +161,19 @@ def steps_of(length=3, **changed):
         "is_last": step == length - 1,
         "is_terminal": np.zeros(length, bool),
     }
-    return {name: column for name, column in (steps | changed).items() if column is not None}
+    return {name: column for name, column in (steps | changes).items() if column is not None}
 
 
-def at(*places, length=3):
-    return np.isin(np.arange(length), places)
+def hot(*steps, length=3):
+    return np.isin(np.arange(length), steps)
 
 
-def nan_at(place):
-    return np.where(at(place), np.nan, 1.0)
+def nan_at(step):
+    return np.where(hot(step), np.nan, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("changed", "options", "error", "message"),
+    ("changes", "options", "error", "message"),
     [
         ({}, {"action": "acton"}, KeyError, "episode 0: no field 'acton'; did you mean 'action'"),
         ({"reward": nan_at(1)}, {}, ValueError, "episode 1, step 1, field 'reward' must be finite"),
@@ -183,9 +183,9 @@ def nan_at(place):
             ValueError,
             "episode 1, step 2, field 'observation/speed' is NaN",
         ),
-        ({"is_first": at()}, {}, ValueError, "episode 1, step 0, .* the episode has no start"),
-        ({"is_last": at(1, 2)}, {}, ValueError, "episode 1, step 1, field 'is_last' is true, but"),
-        ({"is_terminal": at(0)}, {}, ValueError, "episode 1, step 0, field 'is_terminal' is true"),
+        ({"is_first": hot()}, {}, ValueError, "episode 1, step 0, .* the episode has no start"),
+        ({"is_last": hot(1, 2)}, {}, ValueError, "episode 1, step 1, field 'is_last' is true, but"),
+        ({"is_terminal": hot(0)}, {}, ValueError, "episode 1, step 0, field 'is_terminal' is true"),
         ({"is_terminal": None, "discount": None}, {}, KeyError, "episode 1 have neither"),
         (
             {},
@@ -200,9 +200,9 @@ def nan_at(place):
         ({}, {"split": "train"}, TypeError, "a split and options need a path"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(changed, options, error, message):
+def test_errors_name_the_location_of_wrong_values(changes, options, error, message):
     with pytest.raises(error, match=message):
-        collect([{"steps": steps_of()}, {"steps": steps_of(**changed)}], **options)
+        collect([{"steps": steps_of()}, {"steps": steps_of(**changes)}], **options)
 
 
 def test_data_without_episodes_is_refused():
@@ -217,7 +217,7 @@ def test_data_without_episodes_is_refused():
             collect(data)
 
 
-def test_samples_that_are_changed_are_refused(dataset):
+def test_filtered_mixed_or_transformed_samples_are_refused(dataset):
     samples = rlds.feeds.open(dataset).transitions()
     filtered = samples.filter(lambda batch: batch["reward"] > 0)
     mixture = rlds.feeds.Mixture([samples, samples])
@@ -239,33 +239,33 @@ def test_placeholders_do_not_matter():
         collect([{"steps": steps, "final_observation_known": False}])
 
 
-def test_discounts_say_what_ended_where_nothing_else_does():
-    """The discount of the step before the final observation, or of the last one without it."""
+def test_discounts_mark_terminal_ends_without_is_terminal():
+    """The discount before the final observation counts, or the last discount without it."""
     ends = []
     for zero in range(3):
-        steps = steps_of(is_terminal=None, discount=1.0 - at(zero))
-        found = [{"steps": steps, "final_observation_known": known} for known in (True, False)]
-        ends.append(collect(found).is_terminal.tolist())
+        steps = steps_of(is_terminal=None, discount=1.0 - hot(zero))
+        pairs = [{"steps": steps, "final_observation_known": flag} for flag in (True, False)]
+        ends.append(collect(pairs).is_terminal.tolist())
         discount = steps["discount"]
-        for several in ({"a": discount, "b": discount}, np.stack([discount, discount], 1)):
-            same = [{**episode, "steps": {**steps, "discount": several}} for episode in found]
-            assert collect(same).is_terminal.tolist() == ends[-1]
-        one_goes_on = {**steps, "discount": {"a": discount, "b": np.ones(3)}}
-        same = [{**episode, "steps": one_goes_on} for episode in found]
-        assert not collect(same).is_terminal.any()
+        for discounts in ({"a": discount, "b": discount}, np.stack([discount, discount], 1)):
+            nested = [{**episode, "steps": {**steps, "discount": discounts}} for episode in pairs]
+            assert collect(nested).is_terminal.tolist() == ends[-1]
+        one_agent_continues = {**steps, "discount": {"a": discount, "b": np.ones(3)}}
+        nested = [{**episode, "steps": one_agent_continues} for episode in pairs]
+        assert not collect(nested).is_terminal.any()
     assert ends == [[False, False], [True, False], [False, True]]
-    # An episode of nothing but its final observation has a placeholder only.
-    alone = {"steps": steps_of(1, is_terminal=None, discount=np.zeros(1))}
-    assert collect([alone]).is_terminal.tolist() == [False]
+    # An episode with only a final observation has only a placeholder.
+    single = {"steps": steps_of(1, is_terminal=None, discount=np.zeros(1))}
+    assert collect([single]).is_terminal.tolist() == [False]
 
 
-def test_images_are_there_if_they_are_named():
+def test_images_are_collected_only_if_named():
     images = np.arange(3 * 16, dtype=np.uint8).reshape(3, 2, 2, 4)
     steps = steps_of(observation={"speed": np.arange(3.0), "eyes": {"left": images}}, pixels=images)
     assert list(collect([{"steps": steps}]).observations) == ["speed"]
-    for named in ("observation/eyes/left", "pixels"):
-        found = collect([{"steps": steps}], observation=named).observations
-        assert (found == images).all()
+    for name in ("observation/eyes/left", "pixels"):
+        observations = collect([{"steps": steps}], observation=name).observations
+        assert (observations == images).all()
     both = ["observation/speed", "observation/eyes/left"]
     assert collect([{"steps": steps}], observation=both).observations.shape == (3, 17)
     with pytest.raises(ValueError, match="'observation/eyes' has only images: observation/e"):
@@ -273,11 +273,11 @@ def test_images_are_there_if_they_are_named():
 
 
 @pytest.mark.slow
-def test_same_from_datasets_of_tensorflow(episodes, dataset):
+def test_datasets_of_tensorflow_give_the_same_set(episodes, dataset):
     import tensorflow_datasets as tfds
 
     builder = tfds.builder_from_directory(dataset)
-    expected = oracle(episodes, observation=lambda steps, t: steps["observation"]["state"][t])
+    expected = expect(episodes, observation=lambda steps, t: steps["observation"]["state"][t])
     nested = builder.as_dataset("train")
     batched = builder.as_dataset("train", decoders={"steps": tfds.decode.SkipDecoding()})
     for data in (nested, batched, tfds.as_numpy(nested)):

@@ -1,4 +1,4 @@
-"""Evaluation sets: read from any data, with every kind of end."""
+"""Evaluation sets of episodes with every kind of end."""
 
 import evaluation_problems as problems
 import numpy as np
@@ -7,22 +7,22 @@ import pytest
 from rlds.evaluation import collect
 
 
-def columns(n, *, terminal=False, **others):
+def columns(n, *, terminal=False, **changes):
     flags = {
         "is_first": np.arange(n) == 0,
         "is_last": np.arange(n) == n - 1,
         "is_terminal": (np.arange(n) == n - 1) & terminal,
     }
-    given = {
+    defaults = {
         "observation": np.arange(n) * 10.0,
         "action": np.arange(n),
         "reward": np.arange(n) * 0.5,
         **flags,
     }
-    return {**given, **others}
+    return {**defaults, **changes}
 
 
-def test_ends_decide_what_counts():
+def test_ends_of_episodes_decide_which_steps_count():
     data = collect(
         [
             {"steps": columns(3, terminal=True)},
@@ -39,13 +39,13 @@ def test_ends_decide_what_counts():
     assert data.next_is_terminal.tolist() == [False, True, False, True, False, False]
     assert data.next_is_known.tolist() == [True, True, True, False, True, False]
     assert data.initial_observations.tolist() == [0, 0, 0, 0]
-    part = data.select([2, 0])
-    assert part.observations.tolist() == [0, 10, 0, 10, 20]
-    assert part.is_terminal.tolist() == [False, True]
+    selected = data.select([2, 0])
+    assert selected.observations.tolist() == [0, 10, 0, 10, 20]
+    assert selected.is_terminal.tolist() == [False, True]
 
 
-def test_log_probs_that_come_with_the_next_observation():
-    """As a `step_fn` records them: what it returns belongs to the step that the action led to."""
+def test_log_probs_may_be_stored_in_the_next_step():
+    """A `step_fn` records them in the step that follows the action."""
     steps = columns(4, log_prob=np.array([np.nan, -0.1, -0.2, -0.3]))
     data = collect([{"steps": steps}], log_prob="log_prob", log_prob_in_next_step=True)
     assert data.log_probs.tolist() == [-0.1, -0.2, -0.3]
@@ -57,5 +57,5 @@ def test_log_probs_that_come_with_the_next_observation():
 
 
 def test_sets_are_compared_by_identity():
-    data, again = problems.four_episodes()[0], problems.four_episodes()[0]
-    assert (data == data, data == again, len({data, again})) == (True, False, 2)
+    data, other = problems.four_episodes()[0], problems.four_episodes()[0]
+    assert (data == data, data == other, len({data, other})) == (True, False, 2)

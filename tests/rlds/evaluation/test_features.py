@@ -1,4 +1,4 @@
-"""The features of linear Q-functions, and what they are on average under a policy."""
+"""Features of linear Q-functions, and their means under a policy."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ RNG = np.random.default_rng(0)
 
 
 class Squashed(GaussianPolicy):
-    """Draws what its parameters do not say."""
+    """A policy whose samples do not follow its parameters."""
 
     def sample(self, observations, rng):
         return np.tanh(super().sample(observations, rng))
@@ -19,22 +19,22 @@ def gaussian(kind, log_std):
     return kind(lambda observations: (observations @ [[0.5, 0.0], [-1.0, 2.0]], log_std))
 
 
-def mean_of_many(features, observations, policy):
+def average_many(features, observations, policy):
     rows = np.tile(observations, (10_000, 1))
     expected = features.expected(rows, policy)
     return expected.reshape(10_000, len(observations), -1).mean(axis=0)
 
 
-def test_quadratic_mean_under_gaussian_policies():
+def test_quadratic_means_under_gaussian_policies_are_exact():
     observations = RNG.standard_normal((3, 2))
     log_std = np.array([-0.5, 0.25])
     features = Quadratic()
     policy = gaussian(GaussianPolicy, log_std)
     exact = features.expected(observations, policy)
     assert exact.shape == (3, 15)
-    drawn = mean_of_many(Sampled(features), observations, policy)
+    drawn = average_many(Sampled(features), observations, policy)
     np.testing.assert_allclose(exact, drawn, atol=0.2)
-    # Of normal numbers: the mean of the square is that of the mean, and the variance.
+    # The mean square of a normal number is the squared mean plus the variance.
     mean, spread = policy.mode(observations), np.exp(log_std)
     names = [features.name(i, observations, mean) for i in range(15)]
     columns = dict(zip(names, exact.T, strict=True))
@@ -49,17 +49,17 @@ def test_quadratic_mean_under_gaussian_policies():
     )
 
 
-def test_quadratic_draws_where_the_policy_is_not_gaussian():
+def test_quadratic_draws_actions_if_the_policy_is_not_gaussian():
     observations = RNG.standard_normal((3, 2))
     policy = gaussian(Squashed, 0.0)
-    few, same, other = (Quadratic(10, seed).expected(observations, policy) for seed in (0, 0, 1))
-    many = mean_of_many(Quadratic(), observations, policy)
-    np.testing.assert_array_equal(few, same)
-    # As means of the features themselves.
+    few, repeat, other = (Quadratic(10, seed).expected(observations, policy) for seed in (0, 0, 1))
+    many = average_many(Quadratic(), observations, policy)
+    np.testing.assert_array_equal(few, repeat)
+    # The result is a mean of the features.
     np.testing.assert_allclose(few, Sampled(Quadratic()).expected(observations, policy))
     assert np.abs(few - other).max() > 0.01
     assert np.abs(few - many).max() < 1.5
-    # The squares of what tanh returns are below 1.
+    # The squares of tanh are below 1.
     assert many[:, [-3, -1]].max() < 1
 
 

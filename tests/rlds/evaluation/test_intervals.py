@@ -1,4 +1,4 @@
-"""Intervals: what they are computed from, how often they hold the truth, and why there is none."""
+"""Intervals: their computation, their coverage of the truth, and estimates without one."""
 
 import collections
 import functools
@@ -19,33 +19,33 @@ from rlds.evaluation import (
 from rlds.evaluation.estimates import EndCounts, Mean, RatioSum, WeightReport, student_quantile
 
 
-def estimate_of(statistic, weights_of_episodes=None, **others):
-    number = len(statistic.terms if isinstance(statistic, Mean) else statistic.numerators)
-    weights = np.ones(number) if weights_of_episodes is None else np.asarray(weights_of_episodes)
+def make_estimate(statistic, weights_of_episodes=None, **changes):
+    size = len(statistic.terms if isinstance(statistic, Mean) else statistic.numerators)
+    weights = np.ones(size) if weights_of_episodes is None else np.asarray(weights_of_episodes)
     (value,) = statistic.values(weights[None])
-    given = {
+    defaults = {
         "value": float(value),
         "estimator": "per-decision WIS",
         "estimand": "the discounted return of the first 3 steps",
         "gamma": 0.9,
         "horizon": 3,
         "statistic": statistic,
-        "end_counts": EndCounts(number, 0, 0),
+        "end_counts": EndCounts(size, 0, 0),
         "episode_weights": weights_of_episodes,
     }
-    return Estimate(**{**given, **others})
+    return Estimate(**{**defaults, **changes})
 
 
-def ends_of(interval):
+def get_bounds(interval):
     return interval.lower, interval.upper
 
 
-def ratios(number, columns=2, seed=0):
+def ratios(size, columns=2, seed=0):
     rng = np.random.default_rng(seed)
-    return RatioSum(rng.normal(size=(number, columns)), rng.exponential(size=(number, columns)))
+    return RatioSum(rng.normal(size=(size, columns)), rng.exponential(size=(size, columns)))
 
 
-def test_quantiles_are_those_of_the_table():
+def test_quantiles_equal_those_of_scipy():
     table = {  # By scipy.stats.t.ppf((1 + level) / 2, degrees of freedom).
         (0.95, 1): 12.706204736174694,
         (0.999, 1): 636.6192487687897,
@@ -54,12 +54,12 @@ def test_quantiles_are_those_of_the_table():
         (0.95, 10**6): 1.959966356814107,
         (0.99, 10**8): 2.5758293527143774,
     }
-    found = {key: student_quantile(*key) for key in table}
-    assert found == pytest.approx(table, rel=1e-6)
-    assert found[0.95, 10] == pytest.approx(table[0.95, 10], rel=1e-13)
+    quantiles = {key: student_quantile(*key) for key in table}
+    assert quantiles == pytest.approx(table, rel=1e-6)
+    assert quantiles[0.95, 10] == pytest.approx(table[0.95, 10], rel=1e-13)
 
 
-def test_bootstrap_computes_the_whole_estimate_again(monkeypatch):
+def test_bootstrap_recomputes_the_complete_estimate(monkeypatch):
     statistic = ratios(7)
     rng, values = np.random.default_rng(5), []
     for _ in range(200):
@@ -67,58 +67,58 @@ def test_bootstrap_computes_the_whole_estimate_again(monkeypatch):
         sums = statistic.numerators[drawn].sum(axis=0) / statistic.denominators[drawn].sum(axis=0)
         values.append(sums.sum())
     expected = np.quantile(values, [0.05, 0.95])
-    estimate = estimate_of(statistic)
-    found = estimate.interval(0.9, num_samples=200, seed=5)
-    assert ends_of(found) == pytest.approx(tuple(expected), rel=1e-12)
+    estimate = make_estimate(statistic)
+    interval = estimate.interval(0.9, num_samples=200, seed=5)
+    assert get_bounds(interval) == pytest.approx(tuple(expected), rel=1e-12)
     monkeypatch.setattr(estimates, "_MAX_BLOCK_DRAWS", 7 * 30)  # The last block has 20 samples.
-    assert estimate.interval(0.9, num_samples=200, seed=5) == found
-    assert estimate.interval(0.9, num_samples=200, seed=6) != found
+    assert estimate.interval(0.9, num_samples=200, seed=5) == interval
+    assert estimate.interval(0.9, num_samples=200, seed=6) != interval
 
 
 def test_intervals_of_means_follow_their_formulas():
-    mean = estimate_of(Mean(np.array([1.0, 2.0, 3.0, 4.0])))
-    error = np.sqrt(5 / 3 / 4)  # Of the mean of four numbers with variance 5/3.
+    mean = make_estimate(Mean(np.array([1.0, 2.0, 3.0, 4.0])))
+    error = np.sqrt(5 / 3 / 4)  # The numbers have the variance 5/3.
     half = student_quantile(0.95, 3) * error
-    assert ends_of(mean.interval(method="t")) == pytest.approx((2.5 - half, 2.5 + half))
-    found = mean.interval(0.9, method="bernstein", value_range=6.0)
+    assert get_bounds(mean.interval(method="t")) == pytest.approx((2.5 - half, 2.5 + half))
+    interval = mean.interval(0.9, method="bernstein", value_range=6.0)
     half = np.sqrt(2) * error * np.sqrt(np.log(40)) + 7 * 6 * np.log(40) / 9
-    assert ends_of(found) == pytest.approx((2.5 - half, 2.5 + half))
+    assert get_bounds(interval) == pytest.approx((2.5 - half, 2.5 + half))
 
 
 @pytest.mark.parametrize("method", ["bootstrap", "t"])
 def test_intervals_follow_the_weights_of_episodes(method):
     terms = np.random.default_rng(1).normal(size=50)
     halved = np.arange(50) % 2 == 0
-    alone = estimate_of(Mean(terms[halved])).interval(method=method)
-    weighed = estimate_of(Mean(terms), halved * 3.0).interval(method=method)
-    assert ends_of(weighed) == pytest.approx(ends_of(alone))
-    copied = estimate_of(Mean(terms), np.where(halved, 1.0, 0.01)).interval(method=method)
-    assert copied.warnings[0].startswith("the effective number of episodes is 25.5:")
+    expected = make_estimate(Mean(terms[halved])).interval(method=method)
+    weighted = make_estimate(Mean(terms), halved * 3.0).interval(method=method)
+    assert get_bounds(weighted) == pytest.approx(get_bounds(expected))
+    uneven = make_estimate(Mean(terms), np.where(halved, 1.0, 0.01)).interval(method=method)
+    assert uneven.warnings[0].startswith("the effective number of episodes is 25.5:")
 
 
 def test_samples_without_an_estimate_are_left_out_and_counted():
     few = np.zeros((20, 1))
     few[:2] = 1.0
-    estimate = estimate_of(RatioSum(few * [[3.0]], few))
-    found = estimate.interval()
-    assert ends_of(found) == (3.0, 3.0)  # Not 0, which samples without any weight would be.
-    number = int(found.warnings[0].split()[0])
-    assert number == pytest.approx(1000 * 0.9**20, abs=60)
-    assert found.warnings[0].endswith("of 1000 samples have no estimate and were left out")
+    estimate = make_estimate(RatioSum(few * [[3.0]], few))
+    interval = estimate.interval()
+    assert get_bounds(interval) == (3.0, 3.0)  # Not 0, the value of samples without weights.
+    num_left_out = int(interval.warnings[0].split()[0])
+    assert num_left_out == pytest.approx(1000 * 0.9**20, abs=60)
+    assert interval.warnings[0].endswith("of 1000 samples have no estimate and were left out")
 
 
-def test_most_samples_without_an_estimate():
-    class OfAll(RatioSum):
+def test_too_many_samples_without_an_estimate_are_an_error():
+    class NeedsAll(RatioSum):
         def values(self, counts):
             return np.where((counts > 0).all(axis=1), super().values(counts), np.nan)
 
-    # Drawn with replacement, all four are there in 4! / 4⁴ of the samples.
+    # With replacement, 4! / 4⁴ of the samples contain all four episodes.
     with pytest.raises(ValueError, match=r"no interval: 9\d\d of 1000 samples.*; collect more"):
-        estimate_of(OfAll(*np.ones((2, 4, 1)))).interval()
+        make_estimate(NeedsAll(*np.ones((2, 4, 1)))).interval()
 
 
 @pytest.mark.parametrize(
-    ("statistic", "weights", "others", "message"),
+    ("statistic", "weights", "changes", "message"),
     [
         (Mean(np.ones(1)), None, {}, "no interval: there is only one episode"),
         (ratios(3), [0, 2, 0], {}, "no interval: only one episode has a weight"),
@@ -132,9 +132,9 @@ def test_most_samples_without_an_estimate():
         ),
     ],
 )
-def test_estimates_without_an_interval_are_rejected(statistic, weights, others, message):
+def test_estimates_without_an_interval_are_rejected(statistic, weights, changes, message):
     with pytest.raises(ValueError, match=message):
-        estimate_of(statistic, weights, **others).interval()
+        make_estimate(statistic, weights, **changes).interval()
 
 
 @pytest.mark.parametrize(
@@ -150,43 +150,43 @@ def test_estimates_without_an_interval_are_rejected(statistic, weights, others, 
 )
 def test_wrong_interval_options_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
-        estimate_of(ratios(5)).interval(**options)
+        make_estimate(ratios(5)).interval(**options)
 
 
-def test_ranges_and_weights_that_bernstein_cannot_have():
+def test_bernstein_refuses_small_ranges_and_unequal_weights():
     terms = np.array([0.0, 1.0, 4.0])
     with pytest.raises(ValueError, match=r"value_range is 3.0, but episodes differ by 4"):
-        estimate_of(Mean(terms)).interval(method="bernstein", value_range=3.0)
+        make_estimate(Mean(terms)).interval(method="bernstein", value_range=3.0)
     with pytest.raises(ValueError, match="episodes of equal weight"):
-        estimate_of(Mean(terms), [1, 2, 1]).interval(method="bernstein", value_range=9.0)
+        make_estimate(Mean(terms), [1, 2, 1]).interval(method="bernstein", value_range=9.0)
 
 
-def test_few_episodes_are_warned_of():
-    assert estimate_of(ratios(30)).interval(num_samples=40).warnings == ()
-    (warning,) = estimate_of(ratios(29)).interval(num_samples=40).warnings
+def test_few_episodes_cause_a_warning():
+    assert make_estimate(ratios(30)).interval(num_samples=40).warnings == ()
+    (warning,) = make_estimate(ratios(29)).interval(num_samples=40).warnings
     assert warning.startswith("there are only 29 episodes")
-    worth_little = estimate_of(ratios(50), weights=WeightReport(2.04, 0.7))
+    uncertain = make_estimate(ratios(50), weights=WeightReport(2.04, 0.7))
     assert "warning: the effective number of episodes is 2.0" in str(
-        worth_little.interval(num_samples=40)
+        uncertain.interval(num_samples=40)
     )
 
 
-def test_an_estimate_shows_itself():
-    estimate = estimate_of(
+def test_text_of_an_estimate_lists_its_ends_and_weights():
+    estimate = make_estimate(
         ratios(4),
         value=15681 / 5704,
         end_counts=EndCounts(2, 1, 1, censored=1, left_out=1),
         weights=WeightReport(2.995624, 0.486486, 0.125),
         warnings=("It means little.",),
     )
-    shown = " ".join(str(estimate).split())
-    for part in (
+    text = " ".join(str(estimate).split())
+    for phrase in (
         "2.7491, by per-decision WIS what: the discounted return of the first 3 steps (gamma 0.9)",
         "from: 4 episodes (2 terminal, 1 truncated, 1 cut without a final observation), 1 of them",
         "weights: worth 3.0 episodes",
         "12.5% of the ratios were clipped warning: It means little.",
     ):
-        assert part in shown
+        assert phrase in text
     assert repr(estimate) == (
         "Estimate(2.7491, per-decision WIS, 4 episodes, effective sample size 3.0, 1 warning)"
     )
@@ -199,22 +199,22 @@ def test_intervals_hold_the_truth():
     for _ in range(200):
         above, below = rng.normal(1.0, 1.0, size=(2, 60, 1))
         below = below**2
-        mean = estimate_of(Mean(above[:, 0]))
-        for name, truth, found in [
+        mean = make_estimate(Mean(above[:, 0]))
+        for name, truth, interval in [
             ("t", 1.0, mean.interval(method="t")),
             ("bootstrap", 1.0, mean.interval(num_samples=200)),
-            ("ratio", 0.5, estimate_of(RatioSum(above, below)).interval(num_samples=200)),
+            ("ratio", 0.5, make_estimate(RatioSum(above, below)).interval(num_samples=200)),
         ]:
-            held[name] += found.lower < truth < found.upper
-    assert all(0.89 * 200 <= number <= 0.99 * 200 for number in held.values()), held
+            held[name] += interval.lower < truth < interval.upper
+    assert all(0.89 * 200 <= count <= 0.99 * 200 for count in held.values()), held
 
 
 @pytest.mark.slow
 def test_intervals_of_estimators_hold_the_truth():
-    mdp, number = problems.MdpA, 300
+    mdp, num_runs = problems.MdpA, 300
     exact = TabularQ(mdp.q(), mdp.target)
     held = collections.Counter()
-    for seed in range(number):
+    for seed in range(num_runs):
         data = mdp.sample(1000, 3, np.random.default_rng(seed))
         sampling = functools.partial(importance_sampling, data, mdp.target, gamma=0.9, horizon=3)
         robust = functools.partial(doubly_robust, data, mdp.target, gamma=0.9)
@@ -234,11 +234,11 @@ def test_intervals_of_estimators_hold_the_truth():
             "WDR with the true Q": robust(q=exact).interval(num_samples=400),
         }
         truth = mdp.values_of_horizons[2]
-        for value, found in [(truth, of_three_steps), (mdp.value, of_all_steps)]:
-            held.update(name for name, at in found.items() if at.lower < value < at.upper)
-        # It holds for any number of episodes, and is wider. No ratio is above 2.5, no return 5.
+        for value, intervals in [(truth, of_three_steps), (mdp.value, of_all_steps)]:
+            held.update(name for name, i in intervals.items() if i.lower < value < i.upper)
+        # Bernstein intervals are wider and always valid. No ratio is above 2.5, no return above 5.
         widest = pdis.interval(method="bernstein", value_range=2.5**3 * 5)
         assert widest.lower < truth < widest.upper
-    shares = {name: count / number for name, count in held.items()}
+    shares = {name: count / num_runs for name, count in held.items()}
     assert len(shares) == 9
     assert shares == pytest.approx(dict.fromkeys(shares, 0.95), abs=0.035)

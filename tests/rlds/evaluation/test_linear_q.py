@@ -1,4 +1,4 @@
-"""Linear Q-functions in closed form, on problems whose answers are known exactly."""
+"""Linear Q-functions in closed form, on problems with exact answers."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -28,7 +28,7 @@ def test_fitted_q_of_four_episodes_is_exact():
     np.testing.assert_allclose(q.coefficients, np.array(expected, float), rtol=1e-14)
     estimate = q.estimate()
     assert estimate.value == pytest.approx(float(Fraction(332, 107)), rel=1e-14)
-    # The last transition of the last episode: nothing is known of what followed.
+    # The successor of the last transition of the last episode is unobserved.
     assert q.is_used.tolist() == [True] * 7 + [False]
     ends = estimate.end_counts
     assert (ends.terminal, ends.truncated, ends.unknown, ends.left_out) == (2, 1, 1, 1)
@@ -40,7 +40,7 @@ def test_fitted_q_of_four_episodes_is_exact():
 
 
 @pytest.mark.parametrize("horizon", [2, 3])
-def test_exact_where_all_trajectories_are_there(horizon):
+def test_fitted_q_of_all_trajectories_is_exact(horizon):
     data, probabilities = MDP.all_trajectories(horizon)
     q = fitted_q(data, MDP.target, **TABULAR, episode_weights=probabilities)
     np.testing.assert_allclose(q.coefficients.reshape(3, 2), MDP.q(), atol=1e-11)
@@ -52,7 +52,7 @@ def test_exact_where_all_trajectories_are_there(horizon):
     assert undiscounted.estimate().value == pytest.approx(MDP.undiscounted_value, abs=1e-11)
     with pytest.raises(ValueError, match="gamma of 1 there are no frequencies"):
         undiscounted.occupancy_ratios()
-    # How often the policy is anywhere, discounted: less than 1, for episodes end.
+    # Discounted visits add up to less than 1, because episodes end.
     shares = probabilities[data.episodes] / probabilities[data.episodes].sum()
     ratios = q.occupancy_ratios()
     moves = np.einsum("sa,sat->st", MDP.target_probs, MDP.next_probs)
@@ -62,8 +62,8 @@ def test_exact_where_all_trajectories_are_there(horizon):
     assert shares @ (ratios * data.rewards) / (1 - MDP.gamma) == pytest.approx(MDP.value)
 
 
-def model_based_value(data):
-    """The value in the environment that has the frequencies of the data."""
+def compute_model_based_value(data):
+    """Computes the value in an environment with the frequencies of the data."""
     counts, rewards = np.zeros((3, 2, 3)), np.zeros((3, 2))
     visits = np.zeros((3, 2))
     for episode in range(data.num_episodes):
@@ -79,23 +79,23 @@ def model_based_value(data):
     return values[data.initial_observations].mean()
 
 
-def test_model_and_dual_are_the_same_number():
+def test_model_and_dual_give_the_same_value():
     rng = np.random.default_rng(1)
     for _ in range(5):
         data = MDP.sample(60, 5, rng)
         q = fitted_q(data, MDP.target, **TABULAR)
         value = q.estimate().value
-        assert value == pytest.approx(model_based_value(data), abs=1e-10)
+        assert value == pytest.approx(compute_model_based_value(data), abs=1e-10)
         dual = np.mean(q.occupancy_ratios() * data.rewards) / (1 - MDP.gamma)
         assert value == pytest.approx(dual, abs=1e-10)
 
 
-def without_finals(data):
+def drop_finals(data):
     unknown = np.zeros(data.num_episodes, bool)
     return replace(data, observations=data.observations[data.rows], final_observation_known=unknown)
 
 
-def both(first, second):
+def join(first, second):
     joined = {
         name: np.concatenate([getattr(first, name), getattr(second, name)])
         for name in EvaluationSet.__dataclass_fields__
@@ -104,43 +104,43 @@ def both(first, second):
     return EvaluationSet(**joined)
 
 
-def test_final_observations_of_half_of_the_episodes_are_unknown():
+def test_time_limit_corrects_for_unknown_final_observations():
     data, probabilities = MDP.all_trajectories(4)
-    half = both(data, without_finals(data))
+    mixed = join(data, drop_finals(data))
     weights = np.tile(probabilities, 2)
-    biased = fitted_q(half, MDP.target, **TABULAR, episode_weights=weights)
-    right = fitted_q(half, MDP.target, **TABULAR, episode_weights=weights, time_limit=4)
-    assert right.estimate().value == pytest.approx(MDP.value, abs=1e-12)
-    # What is left of the last steps are those that terminated.
+    biased = fitted_q(mixed, MDP.target, **TABULAR, episode_weights=weights)
+    corrected = fitted_q(mixed, MDP.target, **TABULAR, episode_weights=weights, time_limit=4)
+    assert corrected.estimate().value == pytest.approx(MDP.value, abs=1e-12)
+    # Only terminal last steps remain, so the value is biased.
     assert biased.estimate().value < MDP.value - 0.05
-    is_cut = without_finals(data).is_last & (data.num_transitions == 4)[data.episodes]
-    assert right.estimate().end_counts.left_out == is_cut.sum()
-    none = fitted_q(
-        without_finals(data), MDP.target, **TABULAR, episode_weights=probabilities, time_limit=4
+    is_cut = drop_finals(data).is_last & (data.num_transitions == 4)[data.episodes]
+    assert corrected.estimate().end_counts.left_out == is_cut.sum()
+    all_unknown = fitted_q(
+        drop_finals(data), MDP.target, **TABULAR, episode_weights=probabilities, time_limit=4
     )
-    assert none.estimate().value == pytest.approx(MDP.value, abs=1e-12)
+    assert all_unknown.estimate().value == pytest.approx(MDP.value, abs=1e-12)
     with pytest.raises(ValueError, match="has 4 transitions: more than the time_limit of 3"):
-        fitted_q(half, MDP.target, **TABULAR, time_limit=3)
+        fitted_q(mixed, MDP.target, **TABULAR, time_limit=3)
 
 
-def test_refits_are_fits_to_the_drawn_episodes(monkeypatch):
+def test_refits_equal_fits_to_the_drawn_episodes(monkeypatch):
     rng = np.random.default_rng(2)
     data = MDP.sample(30, 5, rng, share_unknown=0.5)
     options = {**TABULAR, "ridge": 1e-6}
     estimate = fitted_q(data, MDP.target, **options).estimate()
     drawn = [rng.integers(30, size=30) for _ in range(4)]
     counts = np.array([np.bincount(episodes, minlength=30) for episodes in drawn], float)
-    found = estimate.statistic.values(counts)
-    again = [fitted_q(data.select(e), MDP.target, **options).estimate().value for e in drawn]
-    # The scales of the features, which the ridge goes with, are those of all episodes.
-    np.testing.assert_allclose(found, again, rtol=1e-4)
+    refits = estimate.statistic.values(counts)
+    fits = [fitted_q(data.select(e), MDP.target, **options).estimate().value for e in drawn]
+    # Refits keep the feature scales of all episodes, which the ridge depends on.
+    np.testing.assert_allclose(refits, fits, rtol=1e-4)
     monkeypatch.setattr(linear_q, "_BLOCK_VALUES", 100)
-    np.testing.assert_allclose(estimate.statistic.values(counts), found, rtol=1e-12)
+    np.testing.assert_allclose(estimate.statistic.values(counts), refits, rtol=1e-12)
     assert fitted_q(data, MDP.target, **options).estimate().value == pytest.approx(estimate.value)
     assert np.isnan(estimate.statistic.values(np.zeros((1, 30)))).all()
 
 
-def linear_gaussian_value(starts, gain, deviation):
+def compute_value(starts, gain, deviation):
     gamma = problems.LinearGaussian.gamma
     p = (1 + 0.1 * gain**2) / (1 - gamma * (0.9 + 0.5 * gain) ** 2)
     c = 0.1 * deviation**2 + gamma * p * (0.25 * deviation**2 + 0.09)
@@ -152,10 +152,10 @@ def test_fitted_q_finds_the_value_of_a_linear_gaussian_problem():
     policy = problems.LinearGaussian.policy
     for deviation in (0.0, 0.2):
         q = fitted_q(data, policy(-0.6, deviation), features=Quadratic(), gamma=0.95)
-        exact = linear_gaussian_value(data.initial_observations, -0.6, deviation)
+        exact = compute_value(data.initial_observations, -0.6, deviation)
         assert q.estimate().value == pytest.approx(exact, abs=0.2)
         assert not q.warnings
-    # As if the policy were not known to be normal.
+    # Samples actions instead of using the normal distribution of the policy.
     drawn = fitted_q(
         data, policy(-0.6, 0.2), features=Sampled(Quadratic(), num_samples=20), gamma=0.95
     )
@@ -164,7 +164,7 @@ def test_fitted_q_finds_the_value_of_a_linear_gaussian_problem():
 
 
 def test_recorded_discounts_multiply_gamma():
-    # A discount of 0 where the episode was cut is what some environments record; it is no end.
+    # Some environments record a discount of 0 at a truncation, which is no terminal end.
     steps = [[2], [False], [True], np.array([0, 1, 0]), np.array([0, 0]), [1.0, 4.0]]
     data = EvaluationSet(*steps, discounts=np.array([0.5, 0.0]))
     policy = CategoricalPolicy.from_table([[1.0], [1.0]])
@@ -173,7 +173,7 @@ def test_recorded_discounts_multiply_gamma():
     np.testing.assert_allclose(q.coefficients, [2.6 / 0.68, 4.8 / 0.68])
 
 
-def test_what_the_data_does_not_say():
+def test_undetermined_coefficients_are_reported():
     # Action 1 is never taken in state 1, the target always takes it.
     data = EvaluationSet(
         [2, 2],
@@ -190,7 +190,7 @@ def test_what_the_data_does_not_say():
     assert "and other values under the policy: state 1 with action 1." in warning
     still = CategoricalPolicy.from_table([[0.5, 0.5], [1.0, 0.0]])
     assert not fitted_q(data, still, features=OneHot(2, 2), gamma=0.5).warnings
-    # A number that never varies, and one that is the sum of others.
+    # A constant observation makes some features linearly dependent.
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 1))
     x = np.concatenate([x, np.full((40, 1), 3.0)], axis=1)
@@ -202,7 +202,7 @@ def test_what_the_data_does_not_say():
     assert not fitted_q(data, target, features=Quadratic(), gamma=0.5).warnings
 
 
-def test_an_estimate_that_cannot_be():
+def test_impossible_estimates_are_reported():
     # Each state is followed by one with twice the feature, so no positive weight fits.
     observations = np.array([[1.0], [2.0], [0.5], [1.0]])
     data = EvaluationSet([1, 1], [False] * 2, [True] * 2, observations, np.zeros((2, 1)), [1.0] * 2)
@@ -216,8 +216,8 @@ def test_bad_observations_features_and_options_are_rejected():
     data, target = problems.four_episodes()
     options = {"features": OneHot(2, 2), "gamma": 0.5}
     with pytest.raises(ValueError, match="episode 1, step 0, observation: 7, expected an"):
-        wrong = replace(data, observations=np.array([0, 1, 7, 0, 0, 1, 0, 0, 1]))
-        fitted_q(wrong, target, **options)
+        invalid = replace(data, observations=np.array([0, 1, 7, 0, 0, 1, 0, 0, 1]))
+        fitted_q(invalid, target, **options)
     with pytest.raises(ValueError, match="after episode 0, step 0: the features are not finite"):
         features = Sampled(lambda observations, actions: np.log(1 - observations)[:, None])
         with np.errstate(divide="ignore"):
@@ -226,9 +226,9 @@ def test_bad_observations_features_and_options_are_rejected():
         fitted_q(data, target, **options, ridge=-1)
     with pytest.raises(ValueError, match="gamma must be between 0 and 1"):
         fitted_q(data, target, features=OneHot(2, 2), gamma=1.5)
-    lonely = EvaluationSet([1], [False], [False], np.array([0]), np.array([0]), [1.0])
+    single = EvaluationSet([1], [False], [False], np.array([0]), np.array([0]), [1.0])
     with pytest.raises(ValueError, match="no transition can be fitted: the successors of all 1"):
-        fitted_q(lonely, target, **options)
+        fitted_q(single, target, **options)
     empty = EvaluationSet([1, 0], [True] * 2, [False] * 2, np.array([0]), np.array([0]), [1.0])
     with pytest.raises(ValueError, match="episode 1 has neither a transition nor an observation"):
         fitted_q(empty, target, **options)

@@ -1,4 +1,4 @@
-"""Comparisons of estimates with true values: exact numbers, ties, names, and what cannot be."""
+"""Comparisons of estimates with true values: exact numbers, ties, names, and undefined scores."""
 
 import numpy as np
 import pytest
@@ -13,43 +13,43 @@ def values_of(scores):
     return {k: score.value for k, score in scores.items()}
 
 
-def test_numbers_are_exact():
-    found = compare(TRUTH, ESTIMATES, k=[1, 2, 3, 9])
-    assert found.num_policies == 5
-    assert found.mean_absolute_error.value == 18
-    assert found.normalized_mean_absolute_error.value == pytest.approx(0.225, rel=1e-15)
-    assert found.rank_correlation.value == pytest.approx(0.4, rel=1e-15)
-    assert values_of(found.regret) == {1: 60, 2: 0, 3: 0}  # 9 is more than there are.
-    assert values_of(found.normalized_regret) == {1: 0.75, 2: 0, 3: 0}
-    assert values_of(found.precision) == {1: 0, 2: 1 / 2, 3: 2 / 3}
+def test_scores_are_exact():
+    result = compare(TRUTH, ESTIMATES, k=[1, 2, 3, 9])
+    assert result.num_policies == 5
+    assert result.mean_absolute_error.value == 18
+    assert result.normalized_mean_absolute_error.value == pytest.approx(0.225, rel=1e-15)
+    assert result.rank_correlation.value == pytest.approx(0.4, rel=1e-15)
+    assert values_of(result.regret) == {1: 60, 2: 0, 3: 0}  # There are fewer than 9 policies.
+    assert values_of(result.normalized_regret) == {1: 0.75, 2: 0, 3: 0}
+    assert values_of(result.precision) == {1: 0, 2: 1 / 2, 3: 2 / 3}
 
 
 def test_ties_share_ranks_and_leave_correlations_undefined():
-    found = compare([1, 1, 2, 2], [5, 7, 7, 7], k=[1, 2])
+    result = compare([1, 1, 2, 2], [5, 7, 7, 7], k=[1, 2])
     # Ranks 1½ 1½ 3½ 3½ and 1 3 3 3: covariance 2, variances 4 and 3.
-    assert found.rank_correlation.value == pytest.approx(2 / np.sqrt(4 * 3))
+    assert result.rank_correlation.value == pytest.approx(2 / np.sqrt(4 * 3))
     # The second policy comes first of those with the same estimate, the third of the best ones.
-    assert values_of(found.regret) == {1: 1, 2: 0}
-    assert values_of(found.precision) == {1: 0, 2: 0.5}
-    same = compare([1, 2, 3], [4, 4, 4])
-    assert np.isnan(same.rank_correlation.value)
-    assert np.isnan(same.rank_correlation.error)
+    assert values_of(result.regret) == {1: 1, 2: 0}
+    assert values_of(result.precision) == {1: 0, 2: 0.5}
+    constant = compare([1, 2, 3], [4, 4, 4])
+    assert np.isnan(constant.rank_correlation.value)
+    assert np.isnan(constant.rank_correlation.error)
     flat = compare([2, 2], [1, 4])
     assert np.isnan(flat.normalized_regret[1].value)
     assert flat.regret[1].value == 0
 
 
-def test_standard_errors_are_those_of_many_policies():
+def test_standard_errors_equal_the_deviation_of_repeated_comparisons():
     rng = np.random.default_rng(0)
     truth, noise = rng.normal(size=(2, 60, 50))
     repeated = [
         compare(v, v + e, num_samples=100, k=[1]) for v, e in zip(truth, noise, strict=True)
     ]
     for name in ("mean_absolute_error", "rank_correlation"):
-        scores = [getattr(found, name) for found in repeated]
+        scores = [getattr(result, name) for result in repeated]
         deviation = np.std([score.value for score in scores])
         assert np.mean([score.error for score in scores]) == pytest.approx(deviation, rel=0.25)
-    # Two of four samples of two policies have one of them twice, and no correlation.
+    # Two of four samples of two policies repeat a policy, and have no correlation.
     assert compare([1, 2], [3, 4]).rank_correlation.error == 0
 
 
@@ -57,15 +57,15 @@ def test_policies_are_matched_by_name():
     estimates = dict(zip("abcde", ESTIMATES, strict=True))
     mean = Mean(np.array([79.0, 81.0]))
     estimates["c"] = Estimate(80.0, "IS", "the return", 1.0, None, mean, EndCounts(2, 0, 0))
-    backwards = dict(reversed(estimates.items()))
-    assert compare(dict(zip("abcde", TRUTH, strict=True)), backwards) == compare(TRUTH, ESTIMATES)
+    reordered = dict(reversed(estimates.items()))
+    assert compare(dict(zip("abcde", TRUTH, strict=True)), reordered) == compare(TRUTH, ESTIMATES)
 
 
-def test_estimates_far_off_are_cut_on_request():
+def test_outlying_estimates_are_capped_on_request():
     estimates = [20, 35, 1e9, 70, 65]
     assert compare(TRUTH, estimates).mean_absolute_error.value > 1e8
-    found = compare(TRUTH, estimates, cap=2.0)
-    assert found == compare(TRUTH, [20, 35, 10 + 2 * 80, 70, 65])
+    result = compare(TRUTH, estimates, cap=2.0)
+    assert result == compare(TRUTH, [20, 35, 10 + 2 * 80, 70, 65])
 
 
 @pytest.mark.parametrize(

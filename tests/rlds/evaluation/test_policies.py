@@ -1,4 +1,4 @@
-"""Policies, against known numbers and independent formulas."""
+"""Policies equal published numbers and independent formulas."""
 
 import decimal
 import math
@@ -25,12 +25,12 @@ ONE = np.zeros((1, 1))
 
 
 def constant(kind, mean, log_std, **options):
-    """A policy that takes no notice of what it observes."""
+    """Returns a policy that ignores observations."""
     return kind(lambda o: (np.tile(np.atleast_1d(mean), (len(o), 1)), log_std), **options)
 
 
-def published(**changes):
-    """A policy with the keys of Deep-OPE, small enough to be computed by hand."""
+def weights(**changes):
+    """Returns arrays with the keys of Deep-OPE, small enough for a computation by hand."""
     arrays = {
         "fc0/weight": np.array([[1, 0], [0, -1]], np.float32),
         "fc0/bias": np.array([0, 0.5], np.float32),
@@ -50,7 +50,7 @@ def published(**changes):
 
 
 def log_prob_in_decimals(action, mean, log_std):
-    """The log-density of the normal number, less log(1 - a²): 60 digits, nothing rearranged."""
+    """Computes the log-density of the normal number, less log(1 - a²), with 60 digits."""
     with decimal.localcontext(prec=60):
         a, m, s = Decimal(action), Decimal(mean), Decimal(log_std)
         z = ((1 + a) / (1 - a)).ln() / 2
@@ -76,9 +76,9 @@ def log_prob_in_decimals(action, mean, log_std):
 def test_log_prob_of_a_tanh_gaussian_equals_decimal_arithmetic(dimensions):
     actions, means, log_stds = map(np.array, zip(*dimensions))
     policy = constant(TanhGaussianPolicy, means, log_stds)
-    expected = sum(log_prob_in_decimals(*numbers) for numbers in dimensions)
-    found = policy.log_prob(np.zeros((1, 1)), actions[None])
-    assert found == pytest.approx([expected], rel=1e-9, abs=1e-9)
+    expected = sum(log_prob_in_decimals(*dimension) for dimension in dimensions)
+    actual = policy.log_prob(np.zeros((1, 1)), actions[None])
+    assert actual == pytest.approx([expected], rel=1e-9, abs=1e-9)
 
 
 def test_tanh_gaussian_integrates_to_1():
@@ -92,7 +92,7 @@ def test_tanh_gaussian_integrates_to_1():
     )
 
 
-def test_actions_that_float32_stores_as_1():
+def test_actions_rounded_to_1_have_finite_densities():
     policy = constant(TanhGaussianPolicy, 9.5, 0.0)
     assert np.float32(np.tanh(9.5)) == 1
     at_bound = policy.log_prob(ONE, np.ones((1, 1), np.float32))
@@ -104,7 +104,7 @@ def test_actions_that_float32_stores_as_1():
     )
 
 
-def test_ratios_of_two_tanh_gaussians_have_one_clamp():
+def test_ratios_of_two_tanh_gaussians_use_the_same_clamp():
     target = constant(TanhGaussianPolicy, [1.0, -2.0], [0.1, -0.5])
     behaviour = constant(TanhGaussianPolicy, [0.5, 1.0], [0.0, 0.3], clamp=0.999999)
     inside = np.array([[0.3, -0.8]])
@@ -123,7 +123,7 @@ def test_ratios_of_two_tanh_gaussians_have_one_clamp():
     )
 
 
-def test_samples_are_of_the_density():
+def test_samples_follow_the_density():
     rng = np.random.default_rng(3)
     many = np.zeros((200_000, 1))
     for policy in (
@@ -133,7 +133,7 @@ def test_samples_are_of_the_density():
     ):
         drawn = policy.sample(many, rng)
         np.testing.assert_allclose(drawn.mean(0), policy.mean(many[:1])[0], atol=0.01)
-        # The density of another one, seen through these samples, integrates to 1.
+        # By importance sampling, the density of another policy integrates to 1.
         center, std = drawn.mean(0), drawn.std(0) / 3
         other = constant(GaussianPolicy, center, np.log(std))
         ratios = np.exp(other.log_prob(many, drawn) - policy.log_prob(many, drawn))
@@ -143,12 +143,12 @@ def test_samples_are_of_the_density():
 @pytest.mark.parametrize("log_std", [-np.inf, -0.5, 2.0])
 def test_mean_of_a_tanh_gaussian_equals_its_integral(log_std):
     means = np.array([-3.0, 0.0, 0.2, 2.5])
-    found = constant(TanhGaussianPolicy, means, log_std).mean(ONE)[0]
+    actual = constant(TanhGaussianPolicy, means, log_std).mean(ONE)[0]
     points = np.linspace(-10, 10, 200_001)
     weights = np.exp(-(points**2) / 2)
     expected = np.tanh(means[:, None] + math.exp(log_std) * points) @ weights / weights.sum()
-    np.testing.assert_allclose(found, expected, atol=1e-11)
-    assert found[1] == 0
+    np.testing.assert_allclose(actual, expected, atol=1e-11)
+    assert actual[1] == 0
 
 
 # --- Networks ------------------------------------------------------------------------------------
@@ -156,56 +156,56 @@ def test_mean_of_a_tanh_gaussian_equals_its_integral(log_std):
 
 def test_published_weights_give_the_published_actions():
     observations = np.array([[1.0, -2.0]], np.float32)
-    squashed = mlp_policy(published())
+    squashed = mlp_policy(weights())
     assert squashed.parameters(observations) == (pytest.approx(1.1), pytest.approx(-0.5))
     assert squashed.mode(observations) == pytest.approx(0.80049902)
     action = np.array([[0.3]])
     assert squashed.log_prob(observations, action) == pytest.approx(-1.17389963)
-    plain = mlp_policy(published(output_distribution=b"gaussian"))
+    plain = mlp_policy(weights(output_distribution=b"gaussian"))
     assert plain.mode(observations) == pytest.approx(1.1)
     assert plain.log_prob(observations, action) == pytest.approx(-1.28878872)
     assert not isinstance(plain, TanhGaussianPolicy)
-    certain = mlp_policy(published(), deterministic=True)
+    certain = mlp_policy(weights(), deterministic=True)
     assert certain.sample(observations, np.random.default_rng(0)) == pytest.approx(0.80049902)
 
 
-def test_any_number_of_hidden_layers():
+def test_networks_may_have_any_number_of_hidden_layers():
     observations = np.random.default_rng(0).normal(size=(40_000, 2))  # Several blocks.
-    none = published(**dict.fromkeys(["fc0/weight", "fc0/bias", "fc1/weight", "fc1/bias"]))
+    no_layers = weights(**dict.fromkeys(["fc0/weight", "fc0/bias", "fc1/weight", "fc1/bias"]))
     np.testing.assert_allclose(
-        mlp_policy(none).parameters(observations)[0], observations @ [[0.4], [-0.2]] + 0.1
+        mlp_policy(no_layers).parameters(observations)[0], observations @ [[0.4], [-0.2]] + 0.1
     )
-    three = published(
+    three_layers = weights(
         **{"fc2/weight": np.eye(2) * 2, "fc2/bias": np.zeros(2)}, nonlinearity=np.bytes_("tanh")
     )
     hidden = np.tanh(observations @ [[1, 0], [0, -1]] + [0, 0.5])
     hidden = np.tanh(2 * np.tanh(hidden @ [[0.5, 1], [1, 0]]))
-    found, _ = mlp_policy(three).parameters(observations)
-    np.testing.assert_allclose(found, hidden @ [[0.4], [-0.2]] + 0.1)
+    actual, _ = mlp_policy(three_layers).parameters(observations)
+    np.testing.assert_allclose(actual, hidden @ [[0.4], [-0.2]] + 0.1)
 
 
 def test_deviations_are_clipped_to_their_bounds():
     far = np.array([[1.0, -10.0]])
-    arrays = published(**{"last_fc_log_std/weight": np.array([[50.0, 0.0]])})
+    arrays = weights(**{"last_fc_log_std/weight": np.array([[50.0, 0.0]])})
     log_stds = {
         "tanh": mlp_policy(arrays),
         "gaussian": mlp_policy({**arrays, "output_distribution": "gaussian"}),
         "none": mlp_policy(arrays, log_std_bounds=None),
         "policy_eval": mlp_policy(arrays, log_std_bounds=(-5.0, 2.0)),
     }
-    found = {name: policy.parameters(far)[1].item() for name, policy in log_stds.items()}
-    assert found == {"none": 549, "gaussian": 549, "tanh": 2, "policy_eval": 2}
-    arrays = published(**{"last_fc_log_std/bias": np.array([-30.0])})
+    actual = {name: policy.parameters(far)[1].item() for name, policy in log_stds.items()}
+    assert actual == {"none": 549, "gaussian": 549, "tanh": 2, "policy_eval": 2}
+    arrays = weights(**{"last_fc_log_std/bias": np.array([-30.0])})
     low = np.array([[-1.0, 2.0]])
     assert mlp_policy(arrays).parameters(low)[1] == -20
     assert mlp_policy(arrays, log_std_bounds=(-5, 2)).parameters(low)[1] == -5
 
 
-def test_deviations_that_are_a_copy_of_the_means():
-    copied = published(
+def test_copied_deviations_need_a_deterministic_policy():
+    copied = weights(
         **{
-            "last_fc_log_std/weight": published()["last_fc/weight"],
-            "last_fc_log_std/bias": published()["last_fc/bias"],
+            "last_fc_log_std/weight": weights()["last_fc/weight"],
+            "last_fc_log_std/bias": weights()["last_fc/bias"],
         }
     )
     with pytest.raises(ValueError, match="last_fc_log_std is a copy of last_fc"):
@@ -233,13 +233,13 @@ def test_deviations_that_are_a_copy_of_the_means():
         ({"fc1/bias": np.array([0, np.nan])}, ValueError, "fc1/bias has numbers that are not fin"),
     ],
 )
-def test_networks_that_do_not_fit(changes, error, message):
+def test_inconsistent_networks_are_refused(changes, error, message):
     with pytest.raises(error, match=message):
-        mlp_policy(published(**changes))
+        mlp_policy(weights(**changes))
 
 
 def test_observations_of_another_shape_are_refused():
-    policy = mlp_policy(published())
+    policy = mlp_policy(weights())
     with pytest.raises(ValueError, match=r"of shape \(3,\), but .* shape \(2,\)"):
         policy.mode(np.zeros((5, 3)))
     with pytest.raises(TypeError, match="nested, but the policy takes vectors of 2 numbers"):
@@ -249,16 +249,16 @@ def test_observations_of_another_shape_are_refused():
     assert caught.value.row == 1
 
 
-# --- Actions that cannot be ----------------------------------------------------------------------
+# --- Impossible actions --------------------------------------------------------------------------
 
 
-def test_actions_that_are_none_of_the_policy():
+def test_impossible_actions_are_refused():
     observations = np.zeros((3, 1))
     squashed = constant(TanhGaussianPolicy, [0.0, 0.0], 0.0)
     plain = constant(GaussianPolicy, [0.0, 0.0], 0.0)
     actions = np.array([[0.5, -1], [0.2, 0.1], [0.3, 0.0]])
-    for wrong in (1.5, -1.0000001, np.nan, np.inf):
-        actions[2, 1] = wrong
+    for value in (1.5, -1.0000001, np.nan, np.inf):
+        actions[2, 1] = value
         with pytest.raises(RowError, match=r"row 2, action: .* from -1 to 1") as caught:
             squashed.log_prob(observations, actions)
         assert (caught.value.row, caught.value.field) == (2, "action")
@@ -278,7 +278,7 @@ def test_actions_that_are_none_of_the_policy():
         constant(TanhGaussianPolicy, 0.0, 0.0, clamp=1)
 
 
-# --- The others ----------------------------------------------------------------------------------
+# --- Other policies ------------------------------------------------------------------------------
 
 
 def test_categorical_policies_have_exact_probabilities():
@@ -292,16 +292,16 @@ def test_categorical_policies_have_exact_probabilities():
     )
     drawn = policy.sample(np.ones(20_000, int), np.random.default_rng(0))
     np.testing.assert_allclose(np.bincount(drawn) / 20_000, [0.25, 0.75], atol=0.02)
-    # As D4RL has discrete actions: floats.
+    # D4RL stores discrete actions as floats.
     assert policy.log_prob(both, np.array([0.0, 1.0], np.float32)) == pytest.approx(
         np.log([0.5, 0.75])
     )
 
 
-def test_tables_and_numbers_that_are_no_probabilities():
-    for wrong in ([[0.5, 0.5], [0.9, 0.2]], [[1, 0], [1.5, -0.5]], [[1, 0], [np.nan, 1]]):
+def test_invalid_probabilities_are_refused():
+    for table in ([[0.5, 0.5], [0.9, 0.2]], [[1, 0], [1.5, -0.5]], [[1, 0], [np.nan, 1]]):
         with pytest.raises(ValueError, match="the probabilities for observation 1 are"):
-            CategoricalPolicy.from_table(wrong)
+            CategoricalPolicy.from_table(table)
     with pytest.raises(ValueError, match=r"a table of shape \(2,\)"):
         CategoricalPolicy.from_table([0.5, 0.5])
     policy = CategoricalPolicy.from_table(np.array([[1 / 3] * 3, [0, 0, 1]], np.float32))
@@ -317,14 +317,14 @@ def test_tables_and_numbers_that_are_no_probabilities():
     with pytest.raises(ValueError, match=r"actions of shape \(2, 1\)"):
         policy.log_prob(np.zeros(2, int), np.zeros((2, 1), int))
     for logits in ([0.0, np.nan], [0.0, np.inf], [-np.inf, -np.inf]):
-        wrong = CategoricalPolicy(lambda observations, logits=logits: np.array([[0, 0], logits]))
+        invalid = CategoricalPolicy(lambda observations, logits=logits: np.array([[0, 0], logits]))
         with pytest.raises(RowError, match="row 1, observation: log-probabilities"):
-            wrong.probs(np.zeros(2, int))
+            invalid.probs(np.zeros(2, int))
     with pytest.raises(ValueError, match=r"of shape \(2, 3\), expected \[1, number of actions\]"):
         CategoricalPolicy(lambda _: np.zeros((2, 3))).probs(np.zeros(1, int))
 
 
-def test_what_the_behaviour_never_does():
+def test_actions_that_the_behaviour_never_takes_are_refused():
     behaviour = CategoricalPolicy.from_table([[1.0, 0.0]])
     target = CategoricalPolicy.from_table([[0.5, 0.5]])
     zeros = np.zeros(3, int)
@@ -337,18 +337,18 @@ def test_what_the_behaviour_never_does():
 
 def test_policies_without_probabilities_refuse_log_prob():
     certain = DeterministicPolicy(lambda observations: observations * 2)
-    drawing = SamplerPolicy(lambda observations, rng: rng.normal(size=(len(observations), 3)))
+    sampler = SamplerPolicy(lambda observations, rng: rng.normal(size=(len(observations), 3)))
     rng = np.random.default_rng(0)
     assert certain.sample(ONE + 1, rng).tolist() == certain.mean(ONE + 1).tolist() == [[2]]
-    assert drawing.sample(ONE, rng).shape == (1, 3)
-    for policy in (certain, drawing):
+    assert sampler.sample(ONE, rng).shape == (1, 3)
+    for policy in (certain, sampler):
         assert isinstance(policy, Policy)
         with pytest.raises(TypeError, match="has no probabilities of actions: evaluate it"):
             policy.log_prob(ONE, ONE)
         with pytest.raises(TypeError, match="has no probabilities"):
             policy.log_ratio(UniformPolicy([-1], [1]), ONE, ONE)
     with pytest.raises(TypeError, match="so its mode is unknown"):
-        drawing.mode(ONE)
+        sampler.mode(ONE)
     with pytest.raises(TypeError, match="no expected action"):
         CategoricalPolicy.from_table([[1.0]]).mean(np.zeros(1, int))
 
@@ -357,8 +357,8 @@ def test_uniform_policies_have_the_density_of_their_bounds():
     policy = UniformPolicy([-1, 0], [1, 4])
     nested = {"position": np.zeros((2, 7)), "image": np.zeros((2, 3, 3))}
     assert policy.mode(nested).tolist() == [[0, 2], [0, 2]]
-    found = policy.log_prob(nested, np.array([[0.5, 4.0], [0.5, 4.1]]))
-    assert found == pytest.approx([-np.log(8), -np.inf])
+    actual = policy.log_prob(nested, np.array([[0.5, 4.0], [0.5, 4.1]]))
+    assert actual == pytest.approx([-np.log(8), -np.inf])
     for low, high in (([0], [0]), ([0, 0], [1]), (0, 1), ([0], [np.inf])):
         with pytest.raises(ValueError, match="bounds"):
             UniformPolicy(low, high)

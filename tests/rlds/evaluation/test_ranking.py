@@ -1,4 +1,4 @@
-"""Tests of the ranking of policies by recorded data."""
+"""Ranking of policies by recorded data."""
 
 import numpy as np
 import pytest
@@ -20,30 +20,30 @@ ERRORS = [name for name in WEIGHTS if name.endswith("_error")]
 
 
 def demonstrations(lengths=(40, 20), noise=0.1, seed=0):
-    """Actions are 2 x and -x of observations x, with some noise; the third never changes."""
-    rng, number = np.random.default_rng(seed), sum(lengths)
-    observations = rng.normal(size=(number, 1))
-    actions = observations * [2.0, -1.0, 0.0] + noise * rng.normal(size=(number, 3)) * [1, 1, 0]
+    """Returns noisy actions 2 x and -x of observations x; the third action is constant."""
+    rng, num_rows = np.random.default_rng(seed), sum(lengths)
+    observations = rng.normal(size=(num_rows, 1))
+    actions = observations * [2.0, -1.0, 0.0] + noise * rng.normal(size=(num_rows, 3)) * [1, 1, 0]
     unknown = np.zeros(len(lengths), bool)
-    return EvaluationSet(lengths, unknown, unknown, observations, actions, np.zeros(number))
+    return EvaluationSet(lengths, unknown, unknown, observations, actions, np.zeros(num_rows))
 
 
 def gaussian(scale, std=0.1, shift=0.0):
     return GaussianPolicy(lambda seen: (scale * seen * [2.0, -1.0, 0.0] + shift, np.log(std)))
 
 
-def by_name(ranking):
-    return {one.name: one for one in ranking.policies}
+def to_dict(ranking):
+    return {policy.name: policy for policy in ranking.policies}
 
 
 def test_policies_are_ordered_by_their_errors():
     policies = {"half": gaussian(0.5), "right": gaussian(1.0), "none": gaussian(0.0)}
     ranking = rank(demonstrations(), policies, weights={"action_error": 1.0})
-    assert [one.name for one in ranking.policies] == ["right", "half", "none"]
-    assert [one.value for one in ranking.policies] == [1.0, 0.5, 0.0]
+    assert [policy.name for policy in ranking.policies] == ["right", "half", "none"]
+    assert [policy.value for policy in ranking.policies] == [1.0, 0.5, 0.0]
 
 
-def test_an_error_of_1_is_that_of_the_mean_action():
+def test_the_mean_action_has_the_error_1():
     data = demonstrations()
     mean = data.actions.mean(axis=0)
     always = DeterministicPolicy(lambda seen: np.tile(mean, (len(seen), 1)))
@@ -52,19 +52,19 @@ def test_an_error_of_1_is_that_of_the_mean_action():
     assert scores["sampled_error"] == pytest.approx(1)
 
 
-def test_errors_are_those_of_plain_loops():
+def test_errors_equal_those_of_plain_loops():
     data = demonstrations(lengths=(37, 5, 1, 20))
     policy = gaussian(0.8, shift=0.3)
     scale = data.actions[:, :2].std(axis=0)
     rows = (policy.mode(data.observations) - data.actions)[:, :2] / scale
     early, late, windows = [], [], []
     for first, end in zip(data.splits, data.splits[1:], strict=False):
-        of = rows[first:end]
-        half = -(-len(of) // 2)
-        early += [*of[:half]]
-        late += [*of[half:]]
-        for begin in range(0, len(of), 16):
-            window = of[begin : begin + 16]
+        episode = rows[first:end]
+        half = -(-len(episode) // 2)
+        early += [*episode[:half]]
+        late += [*episode[half:]]
+        for begin in range(0, len(episode), 16):
+            window = episode[begin : begin + 16]
             windows += [window.mean(axis=0)] * len(window)
     scores = rank(data, {"policy": policy}).policies[0].scores
     expected = {"action_error": rows, "early_error": early, "late_error": late}
@@ -72,7 +72,7 @@ def test_errors_are_those_of_plain_loops():
         assert scores[name] == pytest.approx(np.mean(np.square(values))), name
 
 
-def test_novel_rows_are_far_from_the_training():
+def test_novel_rows_are_far_from_training_observations():
     data = demonstrations(noise=1e-3)
     is_far = data.observations[:, 0] > np.quantile(data.observations, 0.75)
     wrong_far_away = DeterministicPolicy(
@@ -83,8 +83,8 @@ def test_novel_rows_are_far_from_the_training():
     assert scores["novel_error"] == pytest.approx(scores["action_error"] / is_far.mean(), rel=1e-3)
 
 
-def test_noise_counts_in_the_error_of_samples_alone():
-    ranking = by_name(rank(demonstrations(), {"a": gaussian(1), "b": gaussian(1, std=2.0)}))
+def test_noise_counts_only_in_the_error_of_samples():
+    ranking = to_dict(rank(demonstrations(), {"a": gaussian(1), "b": gaussian(1, std=2.0)}))
     a, b = ranking["a"].scores, ranking["b"].scores
     assert a["action_error"] == b["action_error"]
     assert a["sampled_error"] < b["sampled_error"]
@@ -102,7 +102,7 @@ def test_scores_do_not_depend_on_units():
         data.actions * units,
         data.rewards,
     )
-    others = {
+    scaled_policies = {
         name: GaussianPolicy(
             lambda seen, policy=policy: (
                 policy.mode(seen) * units,
@@ -111,14 +111,14 @@ def test_scores_do_not_depend_on_units():
         )
         for name, policy in policies.items()
     }
-    ours, theirs = rank(data, policies), rank(scaled, others)
-    for one, other in zip(ours.policies, theirs.policies, strict=True):
-        assert (one.name, one.value) == (other.name, other.value)
-        for name in one.scores.keys() - {"log_likelihood", "novel_error"}:
-            assert one.scores[name] == pytest.approx(other.scores[name]), name
+    ours, theirs = rank(data, policies), rank(scaled, scaled_policies)
+    for policy, scaled_policy in zip(ours.policies, theirs.policies, strict=True):
+        assert (policy.name, policy.value) == (scaled_policy.name, scaled_policy.value)
+        for name in policy.scores.keys() - {"log_likelihood", "novel_error"}:
+            assert policy.scores[name] == pytest.approx(scaled_policy.scores[name]), name
 
 
-def test_values_and_likelihoods_are_those_of_the_estimators():
+def test_values_and_likelihoods_equal_those_of_the_estimators():
     from rlds.evaluation import doubly_robust, fitted_q
 
     data = MdpA.sample(300, 10, np.random.default_rng(0))
@@ -138,17 +138,17 @@ def test_values_and_likelihoods_are_those_of_the_estimators():
     assert scores["doubly_robust"] == robust.value
     rows = data.observations[data.rows], data.actions
     assert scores["log_likelihood"] == MdpA.target.log_prob(*rows).mean()
-    taken = MdpA.target.mode(rows[0])
-    assert scores["action_error"] == pytest.approx((taken != rows[1]).mean())
-    of_behaviour = fitted_q(data, MdpA.behaviour, features=features, gamma=0.9, ridge=0)
-    table = of_behaviour.coefficients.reshape(3, 2)
+    actions = MdpA.target.mode(rows[0])
+    assert scores["action_error"] == pytest.approx((actions != rows[1]).mean())
+    behaviour_q = fitted_q(data, MdpA.behaviour, features=features, gamma=0.9, ridge=0)
+    table = behaviour_q.coefficients.reshape(3, 2)
     assert scores["one_step_q"] == pytest.approx(
         (MdpA.target_probs * table).sum(axis=1)[rows[0]].mean()
     )
 
 
 def test_the_better_policy_is_first_by_its_values():
-    """The one that recorded the logs is not the best one, so errors alone mislead."""
+    """The behaviour policy of the logs is not the best policy, so errors alone mislead."""
     logs = LinearGaussian.sample(200, 20, np.random.default_rng(1))
     policies = {
         name: LinearGaussian.policy(gain, 0.1) for name, gain in [("as logged", -0.3), ("b", -0.6)]
@@ -159,22 +159,22 @@ def test_the_better_policy_is_first_by_its_values():
         assert ranking.policies[0].name == first
 
 
-def test_what_cannot_be_computed_is_missing_with_a_reason():
+def test_missing_scores_have_a_reason():
     policies = {
         "deterministic": DeterministicPolicy(lambda seen: seen * [2.0, -1.0, 0.0]),
         "sampler": SamplerPolicy(lambda seen, rng: rng.normal(size=(len(seen), 3))),
         "gaussian": gaussian(0.5),
     }
     ranking = rank(demonstrations(), policies)
-    found = by_name(ranking)
-    for one in found.values():
-        assert one.scores.keys() | one.missing.keys() == WEIGHTS.keys()
-        assert not one.scores.keys() & one.missing.keys()
-        assert "features" in one.missing["fitted_q"]
-        assert "training" in one.missing["novel_error"]
-    assert "no probabilities" in found["deterministic"].missing["log_likelihood"]
-    assert "mode is unknown" in found["sampler"].missing["action_error"]
-    assert found["sampler"].scores.keys() == {"sampled_error"}
+    results = to_dict(ranking)
+    for policy in results.values():
+        assert policy.scores.keys() | policy.missing.keys() == WEIGHTS.keys()
+        assert not policy.scores.keys() & policy.missing.keys()
+        assert "features" in policy.missing["fitted_q"]
+        assert "training" in policy.missing["novel_error"]
+    assert "no probabilities" in results["deterministic"].missing["log_likelihood"]
+    assert "mode is unknown" in results["sampler"].missing["action_error"]
+    assert results["sampler"].scores.keys() == {"sampled_error"}
     text = str(ranking)
     assert "no log_likelihood: DeterministicPolicy has no probabilities" in text
     assert "(deterministic" in text
@@ -184,12 +184,12 @@ def test_a_broken_policy_is_last_and_has_no_value():
     broken = DeterministicPolicy(lambda seen: np.where(seen > 0, np.nan, seen) * [2.0, -1.0, 0.0])
     raising = {"raising": DeterministicPolicy(lambda seen: seen)}
     ranking = rank(demonstrations(), {"broken": broken, **raising, "bad": gaussian(-1)})
-    assert [one.name for one in ranking.policies] == ["bad", "broken", "raising"]
-    last = by_name(ranking)["broken"]
+    assert [policy.name for policy in ranking.policies] == ["bad", "broken", "raising"]
+    last = to_dict(ranking)["broken"]
     assert last.value is None
     assert not last.scores
     assert last.missing["action_error"].startswith("episode 0, step ")
-    assert "shape (60, 1)" in by_name(ranking)["raising"].missing["action_error"]
+    assert "shape (60, 1)" in to_dict(ranking)["raising"].missing["action_error"]
 
 
 def test_actions_that_a_policy_never_takes_are_worst():
@@ -199,7 +199,7 @@ def test_actions_that_a_policy_never_takes_are_worst():
         "uniform": CategoricalPolicy.from_table([[0.5, 0.5]]),
     }
     ranking = rank(data, policies, weights={"log_likelihood": 1.0})
-    assert [one.name for one in ranking.policies] == ["uniform", "never 0"]
+    assert [policy.name for policy in ranking.policies] == ["uniform", "never 0"]
     assert ranking.policies[1].scores["log_likelihood"] == -np.inf
 
 
@@ -212,7 +212,7 @@ def test_impossible_values_are_no_scores():
         gamma=LinearGaussian.gamma,
         ridge=1e-9,
     )
-    assert "impossible" in by_name(ranking)["far away"].missing["fitted_q"]
+    assert "impossible" in to_dict(ranking)["far away"].missing["fitted_q"]
     assert ranking.policies[0].name == "near"
 
 
@@ -221,12 +221,12 @@ def test_impossible_values_of_actions_in_the_logs_are_no_scores():
     behaviour = LinearGaussian.policy(-0.3, 0.5)
     policies = {"far away": LinearGaussian.policy(1e3, 0.1), "as logged": behaviour}
     options = {"features": Quadratic(), "gamma": LinearGaussian.gamma, "behaviour": behaviour}
-    found = by_name(rank(logs, policies, **options))
-    assert "impossible" in found["far away"].missing["one_step_q"]
-    assert "one_step_q" in found["as logged"].scores
+    results = to_dict(rank(logs, policies, **options))
+    assert "impossible" in results["far away"].missing["one_step_q"]
+    assert "one_step_q" in results["as logged"].scores
 
 
-def test_logs_without_rewards_tell_no_values():
+def test_logs_without_rewards_give_no_values():
     ranking = rank(demonstrations(), {"a": gaussian(1)}, features=Quadratic(), gamma=0.9)
     assert "rewards are 0" in ranking.policies[0].missing["fitted_q"]
 
@@ -239,8 +239,8 @@ def test_observations_of_the_training_are_not_novel():
 
 def test_equal_policies_keep_their_order():
     ranking = rank(demonstrations(), {name: gaussian(1) for name in "bca"})
-    assert [one.name for one in ranking.policies] == [*"bca"]
-    assert {one.value for one in ranking.policies} == {0.5}
+    assert [policy.name for policy in ranking.policies] == [*"bca"]
+    assert {policy.value for policy in ranking.policies} == {0.5}
 
 
 def test_warnings_of_estimates_are_in_the_result():

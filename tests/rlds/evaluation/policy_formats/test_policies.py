@@ -1,4 +1,4 @@
-"""Policies that others published: pickles, files of D4RL, SavedModels, and what is said of them."""
+"""Published policies: pickles, files of D4RL, SavedModels and indices."""
 
 import os
 import pickle
@@ -38,13 +38,13 @@ OBSERVATIONS = np.random.default_rng(0).normal(0, 5, (6, 11))
 @pytest.mark.parametrize("protocol", [0, 2, pickle.HIGHEST_PROTOCOL])
 def test_pickled_weights_become_a_policy(tmp_path, protocol):
     path = raw_deep_ope.write_policy(tmp_path / "a.pkl", SIZES, protocol=protocol)
-    if protocol == 2:  # As NumPy 1 wrote it.
+    if protocol == 2:  # Like a file of NumPy 1.
         path.write_bytes(path.read_bytes().replace(b"numpy._core.", b"numpy.core."))
         assert b"numpy.core.multiarray" in path.read_bytes()
     expected = raw_deep_ope.weights(SIZES)
-    found = read_deep_ope(path)
-    assert found.keys() == expected.keys()
-    np.testing.assert_array_equal(found["fc1/weight"], expected["fc1/weight"], strict=True)
+    arrays = read_deep_ope(path)
+    assert arrays.keys() == expected.keys()
+    np.testing.assert_array_equal(arrays["fc1/weight"], expected["fc1/weight"], strict=True)
     policy = load_policy(path)
     assert isinstance(policy, TanhGaussianPolicy)
     assert policy.mode(OBSERVATIONS).tolist() == mlp_policy(expected).mode(OBSERVATIONS).tolist()
@@ -53,7 +53,7 @@ def test_pickled_weights_become_a_policy(tmp_path, protocol):
     assert certain.mode(OBSERVATIONS).tolist() == policy.mode(OBSERVATIONS).tolist()
 
 
-class Calls:
+class CallOnLoad:
     def __init__(self, function, *arguments):
         self.reduced = function, arguments
 
@@ -61,27 +61,27 @@ class Calls:
         return self.reduced
 
 
-def memo_bomb():
-    """A list of lists of lists …, each of which is there once."""
-    found = [0]
+def make_memo_bomb():
+    """Returns deeply nested lists that share their inner lists."""
+    nested = [0]
     for _ in range(60):
-        found = [found] * 10
-    return found
+        nested = [nested] * 10
+    return nested
 
 
 HOSTILE = {
     "calls": (
-        lambda: pickle.dumps({"fc0/weight": Calls(os.system, "touch PWNED")}),
+        lambda: pickle.dumps({"fc0/weight": CallOnLoad(os.system, "touch PWNED")}),
         "names posix.system, which is not plain data",
     ),
-    "evaluates": (lambda: pickle.dumps(Calls(eval, "1")), "names builtins.eval"),
+    "evaluates": (lambda: pickle.dumps(CallOnLoad(eval, "1")), "names builtins.eval"),
     "large": (
         lambda: pickle.dumps({"fc0/weight": np.zeros((2, 2))}).replace(
             b"K\x02K\x02\x86", b"M\xff\xffM\xff\xff\x86"
         ),
         "the data of an array of float64 does not fit",
     ),
-    "memo": (lambda: pickle.dumps(memo_bomb()), "too many references"),
+    "memo": (lambda: pickle.dumps(make_memo_bomb()), "too many references"),
     "cut": (lambda: pickle.dumps(raw_deep_ope.weights(SIZES))[:-200], "damaged"),
     "nothing": (lambda: b"", "damaged"),
     "no_dict": (lambda: pickle.dumps([1, 2]), "a pickle of list, expected a dict"),
@@ -112,7 +112,7 @@ def test_hostile_pickles_are_refused_without_running_code(tmp_path, monkeypatch,
     assert os.listdir(tmp_path) == ["a.pkl"]
 
 
-def test_a_pickle_that_is_not_there(tmp_path):
+def test_missing_pickles_are_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         load_policy(tmp_path / "a.pkl")
     with pytest.raises(SourceError):
@@ -122,7 +122,7 @@ def test_a_pickle_that_is_not_there(tmp_path):
 # --- Files of D4RL -------------------------------------------------------------------------------
 
 
-def test_the_policy_of_a_file_explains_what_it_recorded(tmp_path):
+def test_policy_of_a_file_reproduces_recorded_log_probs(tmp_path):
     recorder = raw_d4rl.policy((5, 8, 8, 2))
     recorder["metadata/policy/last_fc/bias"][1] = 8.0  # Some actions are 1 in float32.
     rows = raw_d4rl.without(raw_d4rl.transitions((60, 40), 5, 2), "next_observations")
@@ -133,7 +133,7 @@ def test_the_policy_of_a_file_explains_what_it_recorded(tmp_path):
     observations = data.observations_at(data.rows)
     policy, exact = load_policy(path), load_policy(path, clamp=1 - 2**-24)
     np.testing.assert_allclose(policy.log_prob(observations, data.actions), data.log_probs)
-    # What D4RL clamped has other densities without its clamp.
+    # Actions that D4RL clamped have other densities without its clamp.
     is_clamped = (np.abs(data.actions) > 0.999999).any(axis=1)
     assert 10 < is_clamped.sum() < 90
     differs = np.abs(exact.log_prob(observations, data.actions) - data.log_probs)
@@ -142,13 +142,13 @@ def test_the_policy_of_a_file_explains_what_it_recorded(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_policy_of_a_file_stays_with_its_dataset(tmp_path):
+def test_policy_of_a_file_is_kept_by_conversion(tmp_path):
     path = raw_d4rl.mujoco_v2(tmp_path / "hopper.hdf5")
     rlds_tools.convert(path, tmp_path / "dataset")
-    found, expected = read_d4rl_policy(tmp_path / "dataset"), read_d4rl_policy(path)
-    assert found.keys() == expected.keys()
+    actual, expected = read_d4rl_policy(tmp_path / "dataset"), read_d4rl_policy(path)
+    assert actual.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+        np.testing.assert_array_equal(actual[name], array, err_msg=name)
 
 
 def test_the_adroit_expert_needs_deterministic_actions(tmp_path):
@@ -156,11 +156,11 @@ def test_the_adroit_expert_needs_deterministic_actions(tmp_path):
     with pytest.raises(SourceError, match=r"last_fc_log_std is a copy of last_fc.*deterministic"):
         load_policy(path)
     observations = collect(path).observations
-    found = load_policy(path, deterministic=True).mode(observations)
-    assert found.shape == (len(observations), 26)
+    actions = load_policy(path, deterministic=True).mode(observations)
+    assert actions.shape == (len(observations), 26)
 
 
-def test_files_without_a_policy(tmp_path):
+def test_files_without_a_policy_are_refused(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium")
     with pytest.raises(SourceError, match="field 'metadata/policy': the file has no policy"):
         load_policy(path)
@@ -202,25 +202,25 @@ def test_malicious_hdf5_weights_are_rejected(tmp_path):
 def test_policy_indices_list_names_tasks_and_returns(tmp_path):
     records = [raw_deep_ope.d4rl_record("hopper/hopper_online_0", -61.5)]
     raw_deep_ope.write_policy(tmp_path / "hopper/hopper_online_0.pkl", SIZES)
-    (found,) = read_deep_ope_index(raw_deep_ope.write_index(tmp_path / "d4rl.json", records))
-    assert (found.name, found.agent) == ("hopper/hopper_online_0", "SAC")
-    assert found.tasks == ("hopper-medium-v0", "hopper-random-v0")
-    assert (found.return_mean, found.return_std, found.settings) == (-61.5, 118.8, {})
-    assert load_policy(found).mode(OBSERVATIONS).shape == (6, 3)
+    (entry,) = read_deep_ope_index(raw_deep_ope.write_index(tmp_path / "d4rl.json", records))
+    assert (entry.name, entry.agent) == ("hopper/hopper_online_0", "SAC")
+    assert entry.tasks == ("hopper-medium-v0", "hopper-random-v0")
+    assert (entry.return_mean, entry.return_std, entry.settings) == (-61.5, 118.8, {})
+    assert load_policy(entry).mode(OBSERVATIONS).shape == (6, 3)
 
     records = [raw_deep_ope.rlu_record("13830900_1/step_000000025001", 29.4)]
     path = raw_deep_ope.write_index(tmp_path / "rlu.json", records)
     assert "NaN" in path.read_text()
-    (found,) = read_deep_ope_index(path, "gs://gresearch/deep-ope/rlunplugged")
-    assert found.path == "gs://gresearch/deep-ope/rlunplugged/13830900_1/step_000000025001"
-    assert (found.tasks, found.return_std) == (("cartpole_swingup",), 0.16)
-    assert found.settings["is_recurrent"] is True
-    assert None not in found.settings.values()
+    (entry,) = read_deep_ope_index(path, "gs://gresearch/deep-ope/rlunplugged")
+    assert entry.path == "gs://gresearch/deep-ope/rlunplugged/13830900_1/step_000000025001"
+    assert (entry.tasks, entry.return_std) == (("cartpole_swingup",), 0.16)
+    assert entry.settings["is_recurrent"] is True
+    assert None not in entry.settings.values()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-def test_policies_in_a_store(tmp_path):
+def test_policies_in_a_store_are_loaded(tmp_path):
     (tmp_path / "server").mkdir()
     raw_deep_ope.write_policy(tmp_path / "a.pkl", SIZES)
     raw_deep_ope.write_index(tmp_path / "d4rl.json", [raw_deep_ope.d4rl_record("a", 1.0)])
@@ -228,8 +228,8 @@ def test_policies_in_a_store(tmp_path):
     with stores_of_tests.running("gcsfs", tmp_path / "server") as store:
         for name in ("a.pkl", "d4rl.json", "b.hdf5"):
             stores.copy_file(tmp_path / name, f"{store.url}/{name}")
-        (found,) = read_deep_ope_index(f"{store.url}/d4rl.json")
-        for path in (found, f"{store.url}/b.hdf5"):
+        (entry,) = read_deep_ope_index(f"{store.url}/d4rl.json")
+        for path in (entry, f"{store.url}/b.hdf5"):
             assert load_policy(path).mode(OBSERVATIONS).shape == (6, 3)
         with pytest.raises(FileNotFoundError, match=r"c\.pkl' does not exist"):
             load_policy(f"{store.url}/c.pkl")
@@ -255,7 +255,7 @@ def test_wrong_rows_of_policy_indices_are_rejected(tmp_path, changes, message):
         read_deep_ope_index(path)
 
 
-def test_files_that_are_no_indices(tmp_path):
+def test_files_that_are_no_indices_are_refused(tmp_path):
     path = tmp_path / "a.json"
     for content, message in (
         ("{}", "dict, expected a list of policies"),
@@ -312,7 +312,7 @@ tf.saved_model.save(tf.Module(), f"{sys.argv[1]}/Nothing")
 """
 
 
-@pytest.mark.slow  # TensorFlow traces models, in a process of its own.
+@pytest.mark.slow  # TensorFlow traces models, in a separate process.
 def test_saved_models_sample_actions_without_probabilities(tmp_path):
     subprocess.run([sys.executable, "-c", _MAKE_MODELS, str(tmp_path)], check=True)
     rng = np.random.default_rng(0)
@@ -321,17 +321,17 @@ def test_saved_models_sample_actions_without_probabilities(tmp_path):
     observations = {"position": position, "velocity": velocity}
     expected = np.tanh(position @ [[1], [2]] + velocity)
     record = raw_deep_ope.rlu_record("WithState", 1.0, is_recurrent=False)
-    (named,) = read_deep_ope_index(raw_deep_ope.write_index(tmp_path / "a.json", [record]))
-    for path in (tmp_path / "Plain", named):
+    (entry,) = read_deep_ope_index(raw_deep_ope.write_index(tmp_path / "a.json", [record]))
+    for path in (tmp_path / "Plain", entry):
         policy = load_policy(path, trusted=True)
         np.testing.assert_allclose(policy.sample(observations, rng), expected, atol=1e-6)
         with pytest.raises(TypeError, match="no probabilities of actions"):
             policy.log_prob(observations, expected)
     drawn = load_policy(tmp_path / "Drawing", trusted=True).sample(position, rng) - position
     np.testing.assert_allclose([drawn.mean(), drawn.std()], [0, 1], atol=0.05)
-    for wrong in (observations["position"], {**observations, "position": position[:, :1]}):
+    for invalid in (observations["position"], {**observations, "position": position[:, :1]}):
         with pytest.raises(ValueError, match="Plain: the policy does not accept these"):
-            load_policy(tmp_path / "Plain", trusted=True).sample(wrong, rng)
+            load_policy(tmp_path / "Plain", trusted=True).sample(invalid, rng)
     with pytest.raises(SourceError, match="cannot be called"):
         open_saved_model(tmp_path / "Nothing", trusted=True)
     with pytest.raises(TypeError, match="a SavedModel, which takes no option 'clamp'"):
