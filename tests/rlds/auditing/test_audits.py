@@ -1,4 +1,4 @@
-"""An audit names the episodes in which faults were planted, and their causes; others it leaves."""
+"""An audit names the episodes with planted faults and their causes, and no clean episode."""
 
 import collections
 import dataclasses
@@ -25,45 +25,45 @@ def write(folder, episodes):
     return rlds.sources.open(folder)
 
 
-def outcome(folder, name, seed):
-    """The faults that are missed, how many there are, and the clean episodes that are named."""
-    given = audited_data.plant_each(name, seed)
-    report = audit(write(folder, given.episodes), jobs=1)
+def run_audit(folder, name, seed):
+    """Returns the missed faults, the number of faults, and the clean episodes with findings."""
+    data = audited_data.plant_each(name, seed)
+    report = audit(write(folder, data.episodes), jobs=1)
     named = collections.defaultdict(set)
     for finding in report.findings:
         named[finding.episode].add(finding.check)
     missed = [
-        kind for number, kind in given.faults.items() if not named[number] & {*FAULTS[kind].checks}
+        kind for index, kind in data.faults.items() if not named[index] & {*FAULTS[kind].checks}
     ]
-    return missed, len(given.faults), sorted({*named} - {*given.faults})
+    return missed, len(data.faults), sorted({*named} - {*data.faults})
 
 
 def test_planted_faults_are_found_without_false_alarms(tmp_path):
-    missed, number, named = outcome(tmp_path / "arm", "arm", 31)
+    missed, num_faults, named = run_audit(tmp_path / "arm", "arm", 31)
     assert len(missed) <= 1, missed
-    assert number == len(FAULTS)
+    assert num_faults == len(FAULTS)
     assert named == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DATASETS)
 def test_planted_faults_are_found_in_each_kind_of_dataset(tmp_path, name):
-    outcomes = [outcome(tmp_path / str(seed), name, seed) for seed in range(32, 36)]
-    missed = [kind for one in outcomes for kind in one[0]]
-    # A twentieth is missed of many; of these, a hundred, it may be more by chance.
-    assert len(missed) <= 0.15 * sum(one[1] for one in outcomes), missed
-    assert sum(len(one[2]) for one in outcomes) <= 0.02 * 80 * len(outcomes)
+    outcomes = [run_audit(tmp_path / str(seed), name, seed) for seed in range(32, 36)]
+    missed = [kind for outcome in outcomes for kind in outcome[0]]
+    # Of many faults, a twentieth is missed; of these hundred, chance may miss more.
+    assert len(missed) <= 0.15 * sum(outcome[1] for outcome in outcomes), missed
+    assert sum(len(outcome[2]) for outcome in outcomes) <= 0.02 * 80 * len(outcomes)
 
 
-def test_a_clean_dataset_by_several_processes_is_the_same(tmp_path):
+def test_audits_by_several_processes_equal_those_of_one(tmp_path):
     episodes = write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 20))
     alone = audit(episodes, jobs=1)
     assert not alone.findings
     assert not alone.facts
     progress = []
-    both = audit(episodes, jobs=2, progress=lambda *pair: progress.append(pair))
-    assert both.findings == alone.findings
-    assert [*both.vectors[0].sentences()] == [*alone.vectors[0].sentences()]
+    parallel = audit(episodes, jobs=2, progress=lambda *pair: progress.append(pair))
+    assert parallel.findings == alone.findings
+    assert [*parallel.vectors[0].sentences()] == [*alone.vectors[0].sentences()]
     assert progress[-1] == (20, 20)
 
 
@@ -80,9 +80,9 @@ def test_a_fault_of_most_episodes_is_one_fact(tmp_path):
     assert len(report.facts) == 1
 
 
-def test_repeated_rows_are_not_called_late_as_well(tmp_path):
+def test_repeated_rows_are_not_reported_as_late(tmp_path):
     planted = audited_data.plant_each("arm", 3)
-    [faulty] = [number for number, kind in planted.faults.items() if kind == "rows repeated"]
+    [faulty] = [index for index, kind in planted.faults.items() if kind == "rows repeated"]
     findings = audit(write(tmp_path / "arm", planted.episodes), jobs=1).findings
     assert [it.check for it in findings if it.episode == faulty] == ["repeated"]
 
@@ -91,20 +91,20 @@ def test_repeated_rows_are_not_called_late_as_well(tmp_path):
 def test_one_row_late_is_found_in_slow_motion_at_a_high_rate(noise, tmp_path):
     rng, rows = np.random.default_rng(1), 1000
     window = np.hanning(200) / np.hanning(200).sum()
-    for number in range(20):
-        knots = rng.normal(size=(6, 4))  # One in four seconds of 50 rows.
+    for index in range(20):
+        knots = rng.normal(size=(6, 4))  # One knot per four seconds at 50 rows per second.
         path = np.stack([np.interp(np.arange(rows) / 200, np.arange(6), it) for it in knots.T], 1)
         path = np.stack([np.convolve(it, window, "valid") for it in path.T], axis=1)
         states = path + noise * rng.normal(size=path.shape)
         states, actions = states[:-1], path[1:]
-        if number == 7:
+        if index == 7:
             states, actions = states[1:], actions[:-1]
-        np.savez(tmp_path / f"{number:02}.npz", observation=states, action=actions)
+        np.savez(tmp_path / f"{index:02}.npz", observation=states, action=actions)
     findings = audit(rlds.sources.open(tmp_path), jobs=1).findings
     assert [(it.episode, it.check) for it in findings] == [(7, "lag")]
 
 
-def test_many_late_episodes_hide_none_of_them(tmp_path):
+def test_many_late_episodes_are_all_named(tmp_path):
     episodes, late = audited_data.make_episodes("noisy expert", 31, 40), range(9)
     for index in late:
         kind = audited_data.FAULTS["two rows late"]
@@ -113,21 +113,21 @@ def test_many_late_episodes_hide_none_of_them(tmp_path):
     assert {it.episode for it in findings if it.check == "lag"} == {*late}
 
 
-def test_rows_are_those_of_the_episode_where_some_are_not_finite(tmp_path):
-    given = audited_data.plant_each("arm", 31)
-    [spiked] = [number for number, kind in given.faults.items() if kind == "spike"]
-    [before] = [
-        it for it in audit(write(tmp_path / "a", given.episodes)).findings if it.episode == spiked
+def test_rows_of_findings_also_count_rows_that_are_not_finite(tmp_path):
+    data = audited_data.plant_each("arm", 31)
+    [spiked] = [index for index, kind in data.faults.items() if kind == "spike"]
+    [expected] = [
+        it for it in audit(write(tmp_path / "a", data.episodes)).findings if it.episode == spiked
     ]
-    for number, each in enumerate(given.episodes):
+    for index, each in enumerate(data.episodes):
         state = np.where(np.arange(len(each))[:, None] < 4, np.nan, each.state)
-        given.episodes[number] = each.changed(state=state)
-    actual = audit(write(tmp_path / "b", given.episodes)).findings
-    assert (spiked, "spike", before.row) in {(it.episode, it.check, it.row) for it in actual}
-    assert before.check == "spike"
+        data.episodes[index] = each.changed(state=state)
+    actual = audit(write(tmp_path / "b", data.episodes)).findings
+    assert (spiked, "spike", expected.row) in {(it.episode, it.check, it.row) for it in actual}
+    assert expected.check == "spike"
 
 
-def test_few_episodes_have_nothing_usual(tmp_path):
+def test_few_episodes_have_no_usual_values(tmp_path):
     episodes = audited_data.make_episodes("arm", 31, 3)
     twice = [*episodes, episodes[1], episodes[0].changed(state=episodes[0].state * np.nan)]
     report = audit(write(tmp_path / "arm", twice))
@@ -138,7 +138,7 @@ def test_few_episodes_have_nothing_usual(tmp_path):
     assert any("fewer than 8 episodes" in message for message in report.unassessed)
 
 
-def test_data_that_tells_nothing_has_no_meaning(tmp_path):
+def test_uninformative_data_has_no_meaning(tmp_path):
     arrays = {
         "constant": {"observation": np.ones((20, 3)), "action": np.ones((20, 2))},
         "texts": {"observation": np.ones((20, 3)), "action": np.array(["left"] * 20)},
@@ -149,8 +149,8 @@ def test_data_that_tells_nothing_has_no_meaning(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         rows = len(columns["action"])
-        for number in range(10):
-            np.savez(folder / f"{number}.npz", **columns, reward=np.arange(rows) + number)
+        for index in range(10):
+            np.savez(folder / f"{index}.npz", **columns, reward=np.arange(rows) + index)
         report = audit(rlds.sources.open(folder), jobs=1)
         assert report.num_episodes == 10
         assert {it.kind for vector in report.vectors for it in vector.elements} <= {
@@ -161,11 +161,11 @@ def test_data_that_tells_nothing_has_no_meaning(tmp_path):
         assert all(np.isfinite(finding.size) for finding in report.findings)
 
 
-def test_long_vectors_are_sampled_and_that_is_said(tmp_path):
+def test_long_vectors_are_sampled_and_the_report_says_so(tmp_path):
     rng = np.random.default_rng(0)
-    for number in range(10):
+    for index in range(10):
         state = rng.normal(size=(25, 1200)).cumsum(0)
-        np.savez(tmp_path / f"{number}.npz", observation=state, action=np.diff(state, axis=0))
+        np.savez(tmp_path / f"{index}.npz", observation=state, action=np.diff(state, axis=0))
     report = audit(rlds.sources.open(tmp_path), jobs=1)
     assert any("768 of 2,400 were assessed" in message for message in report.unassessed)
 
@@ -203,11 +203,11 @@ def test_symptoms_on_the_page_name_findings_scores_and_options_that_exist():
             actual.make_context(name, arguments, parent=context)
 
 
-def test_a_dataset_of_which_nothing_can_be_read_has_no_score(tmp_path):
+def test_unreadable_dataset_has_no_score(tmp_path):
     write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 3))
     for file in (tmp_path / "arm").glob("*.npz"):
         content = bytearray(file.read_bytes())
-        content[600:700] = bytes(100)  # In an array, whose checksum it does not fit.
+        content[600:700] = bytes(100)  # In an array, whose checksum then fails.
         file.write_bytes(content)
     episodes = rlds.sources.open(tmp_path / "arm")
     report = audit(episodes, jobs=1)
@@ -228,19 +228,19 @@ def test_each_check_has_a_reason_and_a_basis():
     assert {name for fault in FAULTS.values() for name in fault.checks} <= names
 
 
-def test_an_element_that_is_never_finite_hides_no_other(tmp_path):
-    given = audited_data.plant_each("arm", 31)
-    for number, each in enumerate(given.episodes):
-        rows = np.full((len(each), 1), np.inf if number % 2 else np.nan)
-        given.episodes[number] = each.changed(state=np.hstack([each.state, rows]))
-    report = audit(write(tmp_path / "arm", given.episodes), jobs=1)
-    assert len({*report.episodes} & {*given.faults}) >= len(given.faults) - 1
+def test_element_that_is_never_finite_hides_no_faults(tmp_path):
+    data = audited_data.plant_each("arm", 31)
+    for index, each in enumerate(data.episodes):
+        rows = np.full((len(each), 1), np.inf if index % 2 else np.nan)
+        data.episodes[index] = each.changed(state=np.hstack([each.state, rows]))
+    report = audit(write(tmp_path / "arm", data.episodes), jobs=1)
+    assert len({*report.episodes} & {*data.faults}) >= len(data.faults) - 1
     assert "observation/state[7]: never changes within an episode" in report.unassessed
 
 
 @pytest.fixture
 def arm(tmp_path):
-    """Targets of six joints in degrees, of which the state is in radians."""
+    """Targets of six joints in degrees, with a state in radians."""
     episodes = [
         each.changed(action=np.rad2deg(each.action[:, :6]), state=each.state[:, :6])
         for each in audited_data.make_episodes("arm", 31, 12)
@@ -248,8 +248,8 @@ def arm(tmp_path):
     return write(tmp_path / "arm", episodes).source
 
 
-def declared(arm, quantity, units):
-    """The contradictions in an audit of data that declares its action and units."""
+def audit_declared(arm, quantity, units):
+    """Returns the contradictions in an audit of data that declares its action and units."""
     action_kind = {
         "action": {"action[0:6]": quantity},
         "state": ["observation/state[0:6]"],
@@ -262,14 +262,14 @@ def declared(arm, quantity, units):
 def test_declarations_are_compared_with_the_numbers(arm):
     [fact] = audit(rlds.sources.Episodes(arm), jobs=1).facts["declaration"]
     assert fact == ("action[0:6]: in deg if the state is in rad, by its scale; no unit is declared")
-    [fact] = declared(arm, "joint_position", {"rotation": "rad"})
+    [fact] = audit_declared(arm, "joint_position", {"rotation": "rad"})
     assert fact == ("action[0:6]: declared in rad, but in deg if the state is in rad, by its scale")
-    [fact] = declared(arm, "joint_delta", {})
+    [fact] = audit_declared(arm, "joint_delta", {})
     assert fact == "action[0:6]: declared as delta, but the values are absolute"
 
 
 @pytest.mark.parametrize(
-    ("kind", "scale", "unit", "of_state", "message"),
+    ("kind", "scale", "unit", "state_unit", "message"),
     [
         ("absolute", 57.3, "deg", "rad", ""),
         ("absolute", 57.3, "rad", "rad", "declared in rad, and the state in rad"),
@@ -281,22 +281,22 @@ def test_declarations_are_compared_with_the_numbers(arm):
         ("delta", 57.3, "0.1 m", "m", ""),
     ],
 )
-def test_units_that_contradict_the_scale_are_facts(kind, scale, unit, of_state, message):
+def test_units_that_contradict_the_scale_are_facts(kind, scale, unit, state_unit, message):
     elements = [ElementMeaning(kind, 0, scale)]
     vector = VectorMeaning("action", elements, [0], ["state"], ["action"], 10, 1000)
-    units = {name: it for name, it in (("action", unit), ("state", of_state)) if it}
+    units = {name: it for name, it in (("action", unit), ("state", state_unit)) if it}
     facts = [*contradictions([vector], {}, units)]
     assert len(facts) == bool(message)
     assert all(message in fact for fact in facts)
 
 
 def test_a_usual_fault_hides_no_other_finding(tmp_path):
-    given = audited_data.plant_each("arm", 31)
-    late = next(number for number, kind in given.faults.items() if kind == "three rows late")
-    for number, each in enumerate(given.episodes):
+    data = audited_data.plant_each("arm", 31)
+    late = next(index for index, kind in data.faults.items() if kind == "three rows late")
+    for index, each in enumerate(data.episodes):
         state = np.where(np.arange(len(each))[:, None] == len(each) // 2, np.nan, each.state)
-        given.episodes[number] = each.changed(state=state)
-    report = audit(write(tmp_path / "arm", given.episodes), jobs=1)
+        data.episodes[index] = each.changed(state=state)
+    report = audit(write(tmp_path / "arm", data.episodes), jobs=1)
     assert "not finite" not in {it.check for it in report.findings}
     assert (late, "lag") in {(it.episode, it.check) for it in report.findings}
 
@@ -304,23 +304,23 @@ def test_a_usual_fault_hides_no_other_finding(tmp_path):
 def test_planted_faults_of_times_are_found(tmp_path):
     clean = audited_data.with_times(audited_data.make_episodes("teleoperation", 31, 30), 31)
     kinds = [*audited_data.TIME_FAULTS]
-    given = audited_data.plant(clean, kinds, 31, audited_data.TIME_FAULTS)
-    report = audit(write(tmp_path / "timed", given.episodes), jobs=1)
+    data = audited_data.plant(clean, kinds, 31, audited_data.TIME_FAULTS)
+    report = audit(write(tmp_path / "timed", data.episodes), jobs=1)
     causes = {(it.episode, it.check) for it in report.findings}
     expected = {
-        (number, audited_data.TIME_FAULTS[kind].checks[0]) for number, kind in given.faults.items()
+        (index, audited_data.TIME_FAULTS[kind].checks[0]) for index, kind in data.faults.items()
     }
     assert causes == expected
 
 
 def test_times_that_contradict_the_declared_rate_are_a_fact(tmp_path):
-    for fps, number in ((20, 0), (30, 1)):
+    for fps, count in ((20, 0), (30, 1)):
         clean = audited_data.with_times(audited_data.make_episodes("arm", 31, 8), 31)
         nanoseconds = [it.changed(time=(it.time * 1e9).astype(np.int64)) for it in clean]
         source = write(tmp_path / str(fps), nanoseconds).source
         facts = audit(rlds.sources.Episodes(source, declared={"fps": fps}), jobs=1).facts
         messages = [fact.split(",")[1] for fact in facts.get("declaration", ())]
-        assert messages == [" but 30.0 rows a second are declared"] * number
+        assert messages == [" but 30.0 rows a second are declared"] * count
 
 
 def test_episodes_that_are_in_two_splits_are_found(tmp_path):
@@ -339,50 +339,50 @@ def test_episodes_that_are_in_two_splits_are_found(tmp_path):
 
 
 def test_episodes_without_numbers_are_no_duplicates(tmp_path):
-    for number in range(10):
-        image = np.full((8, 8, 8, 3), number, np.uint8)
-        np.savez(tmp_path / f"{number}.npz", observation=image, action=np.array(["left"] * 8))
+    for index in range(10):
+        image = np.full((8, 8, 8, 3), index, np.uint8)
+        np.savez(tmp_path / f"{index}.npz", observation=image, action=np.array(["left"] * 8))
     report = audit(rlds.sources.open(tmp_path), jobs=1)
     assert "duplicate" not in report.facts
 
 
 def test_equal_actions_are_no_duplicates_if_the_observation_is_not_compared(tmp_path):
-    for number in range(10):
-        board = np.full((9, 4, 4), number, np.float32)
-        np.savez(tmp_path / f"{number}.npz", observation=board, action=np.ones((8, 2)))
+    for index in range(10):
+        board = np.full((9, 4, 4), index, np.float32)
+        np.savez(tmp_path / f"{index}.npz", observation=board, action=np.ones((8, 2)))
     report = audit(rlds.sources.open(tmp_path), jobs=1)
     assert ([*report.findings], {**report.facts}) == ([], {})
     assert any(message.startswith("duplicates, ") for message in report.unassessed)
 
 
-def test_an_episode_in_another_unit_makes_no_others_alike(tmp_path):
+def test_episode_in_another_unit_does_not_change_novelty_scores(tmp_path):
     clean = audited_data.make_episodes("arm", 31, 20)
     [[index, _]] = (faulty := audited_data.plant(clean, ["degrees"], 31)).faults.items()
     novelty = [
-        np.delete(audit(write(tmp_path / name, it), jobs=1).scores["novelty"], index)
-        for name, it in (("clean", clean), ("faulty", faulty.episodes))
+        np.delete(audit(write(tmp_path / name, data), jobs=1).scores["novelty"], index)
+        for name, data in (("clean", clean), ("faulty", faulty.episodes))
     ]
     np.testing.assert_allclose(*map(np.median, novelty), rtol=0.2)
 
 
-def test_duplicates_are_named_by_the_numbers_of_the_stored_episodes(tmp_path):
+def test_duplicates_are_named_by_indices_of_stored_episodes(tmp_path):
     episodes = audited_data.make_episodes("arm", 31, 12)
     write(tmp_path / "arm", [*episodes, episodes[7]])
     file = tmp_path / "arm/0003.npz"
     file.write_bytes(file.read_bytes()[:-200])
     opened = rlds.sources.open(tmp_path / "arm")
-    for chosen, number in ((opened, 12), (opened.select([0, 1, 2, *range(4, 13)]), 11)):
+    for chosen, index in ((opened, 12), (opened.select([0, 1, 2, *range(4, 13)]), 11)):
         [finding] = audit(chosen, jobs=1).findings
-        assert (finding.episode, finding.check) == (number, "duplicate")
+        assert (finding.episode, finding.check) == (index, "duplicate")
         assert finding.text == "the values are those of episode 7"
 
 
 def test_an_instruction_that_comes_later_is_not_empty(tmp_path):
-    for number in range(4):
-        texts = np.array([""] * 8 + ["lift it" * (number > 0)], object).astype("U")
-        state = np.random.default_rng(number).normal(size=(9, 2))
+    for index in range(4):
+        texts = np.array([""] * 8 + ["lift it" * (index > 0)], object).astype("U")
+        state = np.random.default_rng(index).normal(size=(9, 2))
         columns = {"observation/state": state, "observation/instruction": texts}
-        np.savez(tmp_path / f"{number}.npz", **columns, action=state[:-1])
+        np.savez(tmp_path / f"{index}.npz", **columns, action=state[:-1])
     report = audit(rlds.sources.open(tmp_path), jobs=1)
     assert [(it.episode, it.check) for it in report.findings] == [(0, "task")]
 
@@ -397,8 +397,8 @@ def test_episodes_that_are_missing_are_counted(tmp_path):
     assert (report.num_episodes, [*report.unreadable]) == (9, [9, 10, 11])
     (target / "meta/rlds.json").unlink()
     shutil.rmtree(target / ".rlds")
-    for number in report.unreadable:
-        (target / f"data/chunk-000/episode_{number:06}.parquet").unlink()
+    for index in report.unreadable:
+        (target / f"data/chunk-000/episode_{index:06}.parquet").unlink()
     report = audit(rlds.sources.open(target), jobs=1)
     assert (report.num_episodes, [*report.unreadable]) == (9, [])
     assert any("total_episodes': 12, but there are 9" in fact for fact in report.facts["files"])
@@ -407,24 +407,22 @@ def test_episodes_that_are_missing_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("version", "table"), [("v2.1", "meta/tasks.jsonl"), ("v3.0", "meta/tasks.parquet")]
 )
-def test_declared_tasks_that_no_episode_has_are_a_fact_of_the_whole_dataset(
-    tmp_path, version, table
-):
-    def written(name, episodes):
+def test_unused_declared_tasks_are_a_fact_of_the_complete_dataset(tmp_path, version, table):
+    def export(name, episodes):
         data = write(tmp_path / f"raw {name}", episodes)
         rlds.sources.export(data, "lerobot", tmp_path / name, fps=10, version=version)
-        (tmp_path / name / "meta/rlds.json").unlink()  # As others write it.
+        (tmp_path / name / "meta/rlds.json").unlink()  # Like a file of another program.
         shutil.rmtree(tmp_path / name / ".rlds", ignore_errors=True)
         return rlds.sources.open(tmp_path / name)
 
     episodes = audited_data.make_episodes("arm", 31, 4)
     tasks = ["open", "pick", "pick", "shut"]
-    declared = [dataclasses.replace(one, task=task) for one, task in zip(episodes, tasks)]
-    used = [dataclasses.replace(one, task="pick") for one in episodes]
-    dataset = written("declared", declared)
+    declared = [dataclasses.replace(episode, task=task) for episode, task in zip(episodes, tasks)]
+    used = [dataclasses.replace(episode, task="pick") for episode in episodes]
+    dataset = export("declared", declared)
     assert "unused task" not in audit(dataset, jobs=1).facts
     assert "unused task" not in audit(dataset.where("index < 2"), jobs=1).facts
-    written("used", used)
+    export("used", used)
     shutil.copy(tmp_path / "declared" / table, tmp_path / "used" / table)
     source = rlds.sources.open(tmp_path / "used")
     assert audit(source, jobs=1).facts["unused task"] == [
@@ -438,21 +436,21 @@ def test_personal_data_in_texts_is_named_and_not_repeated(tmp_path):
     report = audit(write(tmp_path / "mail", episodes), jobs=1)
     [finding] = [it for it in report.findings if it.check == "personal"]
     assert (finding.episode, finding.text) == (3, "language_instruction has an e-mail address")
-    for number, one in enumerate(episodes):
-        episodes[number] = dataclasses.replace(one, task=f"/home/ada/{number}.bag")
+    for index, episode in enumerate(episodes):
+        episodes[index] = dataclasses.replace(episode, task=f"/home/ada/{index}.bag")
     report = audit(write(tmp_path / "home", episodes), jobs=1)
     where = "language_instruction has the home folder of a person"
     assert report.facts["personal"] == [f"{where}, in 12 of 12 episodes: this is usual here"]
 
 
-def test_personal_data_in_texts_of_steps_is_named_also_beside_broken_utf_8(tmp_path):
+def test_personal_data_in_texts_of_steps_is_named_despite_broken_utf_8(tmp_path):
     rng = np.random.default_rng(0)
-    for number in range(12):
+    for index in range(12):
         states = rng.normal(size=(40, 2)).cumsum(0)
         notes = np.array([b"\xff grasped"] * 40, object)
-        notes[30] = b"\xff ask ada@example.org" if number == 5 else notes[30]
+        notes[30] = b"\xff ask ada@example.org" if index == 5 else notes[30]
         np.savez(
-            tmp_path / f"{number:02}.npz",
+            tmp_path / f"{index:02}.npz",
             **{"observation/state": states, "observation/note": notes.astype("S")},
             action=np.diff(states, axis=0, append=states[-1:]),
             language_instruction=np.array(b"pick \xff"),
@@ -478,11 +476,11 @@ def test_personal_data_in_texts_of_steps_is_named_also_beside_broken_utf_8(tmp_p
         ("kettle @ 3.5 m, v1.2@main", ""),
     ],
 )
-def test_texts_with_a_form_of_personal_data_have_its_kind(text, kind):
+def test_personal_data_in_texts_is_classified(text, kind):
     assert personal_data_in(["pick", text]) == kind
 
 
 @pytest.mark.parametrize("account", ["user", "root", "ubuntu", "runner", "app"])
-def test_home_folders_of_accounts_that_are_no_people_are_no_personal_data(account):
+def test_home_folders_of_system_accounts_are_no_personal_data(account):
     assert personal_data_in([f"/home/{account}/x"]) == ""
     assert personal_data_in([f"/home/{account}a/x"]) == "the home folder of a person"

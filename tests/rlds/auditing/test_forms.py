@@ -12,8 +12,8 @@ from rlds.auditing.forms import find_end_conventions, forms
 NAMES = [*vector_forms.FORMS, *vector_forms.UNKNOWABLE]
 
 
-def counts(name, seeds, noise):
-    """The numbers of right and wrong elements, and of those that can be known."""
+def count_elements(name, seeds, noise):
+    """Counts the right, the wrong and the knowable elements."""
     right = wrong = knowable = 0
     for seed in seeds:
         episodes, truths = vector_forms.make_vectors(name, seed, noise=noise)
@@ -28,15 +28,15 @@ def counts(name, seeds, noise):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_form_is_recognized_and_nothing_else_is(name):
-    right, wrong, knowable = counts(name, [40], "none")
+def test_only_true_forms_are_recognized(name):
+    right, wrong, knowable = count_elements(name, [40], "none")
     assert (right, wrong) == (knowable, 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "least"), [("usual", 0.9), ("bad", 0)])
 def test_noise_makes_a_form_unknown_and_not_wrong(noise, least):
-    totals = np.array([counts(name, range(200, 204), noise) for name in NAMES])
+    totals = np.array([count_elements(name, range(200, 204), noise) for name in NAMES])
     right, wrong, knowable = totals.sum(0)
     assert right >= least * knowable
     assert not wrong
@@ -60,7 +60,7 @@ def test_few_rows_and_rows_with_nan_have_no_form():
     assert forms(episodes) == {}
 
 
-def test_elements_that_are_zero_at_the_end_are_padding_and_others_are_not():
+def test_only_zero_elements_at_the_end_are_padding():
     rng = np.random.default_rng(0)
     episodes = [rng.normal(size=(60, 6)) * [1, 0, 1, 1, 0, 0] for _ in range(4)]
     assert {index: it.kind for index, it in forms(episodes).items()} == {
@@ -87,7 +87,7 @@ def test_elements_that_are_zero_at_the_end_are_padding_and_others_are_not():
         (lambda action: action * 0, []),
     ],
 )
-def test_conventions_of_the_first_and_the_last_row_are_told(change, expected):
+def test_conventions_of_the_first_and_the_last_row_are_reported(change, expected):
     rng = np.random.default_rng(0)
     episodes = [change(rng.normal(size=(40, 2))) for _ in range(10)]
     assert [*find_end_conventions(episodes)] == [
@@ -99,8 +99,8 @@ def test_conventions_of_the_first_and_the_last_row_are_told(change, expected):
 @pytest.fixture
 def rotating(tmp_path):
     """The path of data with two quaternions, an angle in radians, and padded actions."""
-    for number in range(8):
-        rng = np.random.default_rng(number)
+    for index in range(8):
+        rng = np.random.default_rng(index)
         left, right = (vector_forms.FORMS["quaternion, w last"][1](rng, 81) for _ in range(2))
         yaw = vector_forms.FORMS["angle, -pi to pi"][1](rng, 81)
         arrays = {
@@ -110,7 +110,7 @@ def rotating(tmp_path):
             "reward": np.zeros(80),
             "terminal": np.array(True),
         }
-        np.savez(tmp_path / f"{number}.npz", **arrays)
+        np.savez(tmp_path / f"{index}.npz", **arrays)
     return tmp_path
 
 
@@ -124,7 +124,7 @@ def test_observations_with_forms_follow_the_actions(rotating):
 
 
 @pytest.mark.parametrize("unit", ["rad", "deg", ""])
-def test_a_declared_unit_that_the_wraps_of_an_angle_contradict_is_a_fact(rotating, unit):
+def test_declared_unit_that_contradicts_the_wraps_of_an_angle_is_a_fact(rotating, unit):
     vectors = vector_meanings(rlds.sources.open(rotating))
     facts = [*contradictions(vectors, {}, {"observation/state[8]": unit})]
     angle = "observation/state[8]: declared in deg, but it wraps like an angle in rad"

@@ -1,4 +1,4 @@
-"""Audits on Apache Beam: the result of processes, and nothing that is left over."""
+"""Audits on Apache Beam equal those of processes, and leave no files."""
 
 import json
 
@@ -15,7 +15,7 @@ IN_THREADS = ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Forty episodes, of which one is late and one cannot be read."""
+    """Forty episodes: one is late, and one is unreadable."""
     folder = tmp_path_factory.mktemp("pipelines") / "arm"
     episodes = audited_data.make_episodes("arm", 31, 40)
     episodes[5] = episodes[5].changed(state=episodes[5].state[2:], action=episodes[5].action[:-2])
@@ -24,8 +24,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-def as_values(report):
-    """An audit whose arrays can be compared."""
+def make_comparable(report):
+    """Returns the attributes of an audit in a comparable form."""
     return {
         name: {key: np.asarray(it).tobytes() for key, it in value.items()}
         if name in ("scores", "ranks")
@@ -44,7 +44,7 @@ def as_values(report):
         ),
     ],
 )
-def test_an_audit_on_beam_is_that_of_processes(folder, options, tmp_path):
+def test_audit_on_beam_equals_that_of_processes(folder, options, tmp_path):
     pytest.importorskip("apache_beam")
     draft = tmp_path / "new" / "draft"
     episodes = rlds.sources.open(folder)
@@ -60,12 +60,12 @@ def test_an_audit_on_beam_is_that_of_processes(folder, options, tmp_path):
         beam_options=options,
         draft=draft,
     )
-    assert as_values(report) == as_values(alone)
+    assert make_comparable(report) == make_comparable(alone)
     assert progress[-1] == (40, 40)
     assert not [*draft.iterdir()]
 
 
-def test_an_interruption_leaves_nothing_in_the_draft(folder, tmp_path):
+def test_interruption_leaves_no_files_in_the_draft(folder, tmp_path):
     pytest.importorskip("apache_beam")
 
     def interrupt(*_):
@@ -82,7 +82,7 @@ def test_an_interruption_leaves_nothing_in_the_draft(folder, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_drafts_are_on_a_disk_and_of_a_pipeline(folder, capsys):
+def test_drafts_must_be_local_and_need_a_runner(folder, capsys):
     episodes = rlds.sources.open(folder)
     with pytest.raises(ValueError, match="is in an object store"):
         audit(episodes, beam_runner="DirectRunner", draft="gs://bucket/draft")
@@ -95,11 +95,11 @@ def test_drafts_are_on_a_disk_and_of_a_pipeline(folder, capsys):
 def test_the_command_passes_options_on_to_beam(folder, tmp_path, capsys, monkeypatch):
     pytest.importorskip("apache_beam")
     monkeypatch.chdir(folder.parent)
-    printed = []
+    reports = []
     for words in ([], ["--runner", "DirectRunner", *IN_THREADS, "--draft", str(tmp_path)]):
         assert run(["audit", "arm", "--json", *words]) == 1
-        printed.append(json.loads(capsys.readouterr().out))
-    assert printed[0] == printed[1]
+        reports.append(json.loads(capsys.readouterr().out))
+    assert reports[0] == reports[1]
     assert not [*tmp_path.iterdir()]
 
 
@@ -110,6 +110,6 @@ def test_the_command_passes_options_on_to_beam(folder, tmp_path, capsys, monkeyp
         (["other"], "expected one PATH"),
     ],
 )
-def test_the_command_names_words_that_it_does_not_know(folder, words, error, capsys):
+def test_command_names_unknown_words(folder, words, error, capsys):
     assert run(["audit", str(folder), *words]) == 2
     assert error in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Scores tell what they say they tell, and conditions on episodes know them."""
+"""Scores follow their definitions, and conditions on episodes may use them."""
 
 import os
 
@@ -18,11 +18,11 @@ def write(folder, episodes):
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
-def test_information_of_normal_numbers_is_what_theory_says(correlation):
+def test_information_of_normal_numbers_equals_theory(correlation):
     rng = np.random.default_rng(0)
-    one, other = rng.normal(size=(2, 4000, 1))
-    other = correlation * one + np.sqrt(1 - correlation**2) * other
-    rows = [np.hstack([one, other])[number::10] for number in range(10)]
+    first, second = rng.normal(size=(2, 4000, 1))
+    second = correlation * first + np.sqrt(1 - correlation**2) * second
+    rows = [np.hstack([first, second])[index::10] for index in range(10)]
     actual = scores.compare_episodes(rows, 1, np.zeros((10, 3)))["information"].mean()
     assert actual == pytest.approx(-0.5 * np.log(1 - correlation**2), abs=0.05)
 
@@ -34,9 +34,9 @@ def test_equal_rows_have_a_score():
 
 
 @pytest.mark.parametrize("columns", [slice(4), slice(4, None)])
-def test_a_faulty_episode_hardly_changes_the_order_of_the_others(columns):
+def test_faulty_episode_hardly_changes_the_order_of_other_episodes(columns):
     by_skill = skilled_data.make_demonstrations("mover", 1)
-    rows = [np.hstack([it.state, it.action]) for of_skill in by_skill.values() for it in of_skill]
+    rows = [np.hstack([it.state, it.action]) for group in by_skill.values() for it in group]
     faulty = [*rows]
     faulty[7] = rows[7].copy()
     faulty[7][:, columns] *= 57.3
@@ -51,17 +51,17 @@ def test_a_faulty_episode_hardly_changes_the_order_of_the_others(columns):
 
 def test_spectral_arc_length_does_not_depend_on_duration_and_size():
     def smoothness(rows, size):
-        part = np.linspace(0, 1, rows)[:, None]
-        moved = size * (10 * part**3 - 15 * part**4 + 6 * part**5)
-        return scores.score_episode(moved, 1.0, 50.0)[0]
+        time = np.linspace(0, 1, rows)[:, None]
+        positions = size * (10 * time**3 - 15 * time**4 + 6 * time**5)
+        return scores.score_episode(positions, 1.0, 50.0)[0]
 
     assert smoothness(50, 1) == pytest.approx(smoothness(200, 7), abs=0.05)
-    assert smoothness(50, 1) == pytest.approx(-1.41, abs=0.1)  # One move of a hand.
+    assert smoothness(50, 1) == pytest.approx(-1.41, abs=0.1)  # A minimum-jerk movement.
 
 
-def test_experts_are_steadier(tmp_path):
-    demonstrations = skilled_data.make_demonstrations("mover", 3, 8)
-    episodes = write(tmp_path / "mover", [each for of in demonstrations.values() for each in of])
+def test_experts_score_higher(tmp_path):
+    demos = skilled_data.make_demonstrations("mover", 3, 8)
+    episodes = write(tmp_path / "mover", [each for group in demos.values() for each in group])
     episodes = rlds.sources.Episodes(episodes.source, declared={"fps": skilled_data.RATE})
     report = audit(episodes, jobs=1)
     assert {*report.scores} == {score.name for score in SCORES}
@@ -71,7 +71,7 @@ def test_experts_are_steadier(tmp_path):
     assert not any(message.startswith("smoothness") for message in report.unassessed)
 
 
-def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
+def test_conditions_use_scores_and_findings_of_unchanged_files_only(tmp_path):
     episodes = write(tmp_path / "arm", audited_data.plant_each("arm", 31).episodes)
     with pytest.raises(
         ValueError, match="there is no audit of these files: run `rlds audit` first"
@@ -81,7 +81,7 @@ def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
     assert report.is_kept
     late = [it.episode for it in report.findings if it.check == "lag"]
     chosen = episodes.where("list_contains(audit.findings, 'lag')")
-    assert [chosen.locate(number) for number in range(len(chosen))]
+    assert [chosen.locate(index) for index in range(len(chosen))]
     assert len(chosen) == len(late) > 0
     best = episodes.where("audit.steadiness_rank >= 0.5").table().arrow(["index", "audit"])
     assert 0.4 * 80 < len(best) < 0.6 * 80
@@ -93,7 +93,7 @@ def test_conditions_know_scores_and_findings_of_these_files_only(tmp_path):
         rlds.sources.open(tmp_path / "arm").where("audit.efficiency > 0.2")
 
 
-def test_an_audit_of_some_episodes_is_not_kept(tmp_path):
+def test_audit_of_selected_episodes_is_not_kept(tmp_path):
     episodes = write(tmp_path / "arm", audited_data.make_episodes("arm", 31, 12))
     assert not audit(episodes.select(range(10)), jobs=1).is_kept
     assert not audit(episodes.select(range(11, -1, -1)), jobs=1).is_kept  # In another order.

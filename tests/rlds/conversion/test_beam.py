@@ -1,7 +1,7 @@
-"""Exports on Apache Beam: the same bytes, also if a worker is killed, or all are.
+"""Exports on Apache Beam have the same bytes, also if one or all workers are killed.
 
-That of Dask runs where the environment variable DASK_PYTHON names a Python with this package,
-Apache Beam, dask and distributed.
+Tests of Dask need the environment variable DASK_PYTHON: a Python with this package, Apache Beam,
+dask and distributed.
 """
 
 import os
@@ -31,7 +31,7 @@ def contents(path):
     [
         pytest.param("DaskRunner", "robomimic", "", marks=NEEDS_DASK),
         pytest.param("DaskRunner", "lerobot", "worker", marks=NEEDS_DASK),
-        # It hangs if one of its workers is killed.
+        # The DirectRunner hangs if one of its workers is killed.
         ("DirectRunner", "robomimic", "all"),
     ],
 )
@@ -48,8 +48,8 @@ def test_beam_gives_the_same_bytes(runner, format, kill, tmp_path):
     paths = [str(Path(beam_exports.__file__).parents[2]), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     for code in [-signal.SIGKILL, 0] if kill == "all" else [0]:
-        done = subprocess.run(call, env=environment, start_new_session=True)
-        assert done.returncode == code
+        run = subprocess.run(call, env=environment, start_new_session=True)
+        assert run.returncode == code
     workers = [path for path in notes.iterdir() if path.name != "killed"]
     assert len(workers) >= 2
     assert (notes / "killed").exists() == bool(kill)

@@ -1,4 +1,4 @@
-"""Any source in another format, and back: what exports have in common."""
+"""Common behaviour of exports, with a minimal format."""
 
 import dataclasses
 import os
@@ -28,7 +28,7 @@ NpzSource = rlds.sources.formats()["npz"].load()
 
 
 class TableSource(Source):
-    """A format with two arrays for an episode, each in a file."""
+    """A format with one file for each of two arrays of an episode."""
 
     def __init__(self, path):
         self._path = Path(path)
@@ -50,21 +50,21 @@ class TableSource(Source):
 
     def read(self, split, index, fields=None, rows=slice(None)):
         columns = {
-            path: np.load(self._path / f"{index}.{place}.npy")
-            for path, place in self._sidecar.paths.items()
+            path: np.load(self._path / f"{index}.{name}.npy")
+            for path, name in self._sidecar.paths.items()
         }
         return self._sidecar.unpack(self._folder.read(split, index), columns)
 
 
 class TableExport(Export):
-    """Writes it."""
+    """Writes the format."""
 
     format = "table"
 
-    def __init__(self, episodes, *, whole: bool = False):
+    def __init__(self, episodes, *, complete: bool = False):
         super().__init__(episodes)
-        places = {"observation/joints": "o", "action": "a"}
-        self.sidecar = Sidecar.create(episodes, places, ["observation/joints"] if whole else [])
+        names = {"observation/joints": "o", "action": "a"}
+        self.sidecar = Sidecar.create(episodes, names, ["observation/joints"] if complete else [])
 
     def placements(self):
         return sidecar_placements(self.sidecar)
@@ -80,7 +80,7 @@ class TableExport(Export):
 
 @pytest.fixture
 def table(monkeypatch):
-    """The format, among the others."""
+    """Registers the format."""
     format = Format("table", f"{__name__}:TableSource", f"{__name__}:TableExport")
     all_formats = {**rlds.sources.formats(), "table": format}
     for module in ("sources.opening", "sources.writing", "conversion.exporting"):
@@ -88,24 +88,25 @@ def table(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [False, True])
-def test_an_export_reads_back_equal_and_overwrites_nothing(table, tmp_path, whole):
+@pytest.mark.parametrize("complete", [False, True])
+def test_an_export_reads_back_equal_and_overwrites_nothing(table, tmp_path, complete):
     files = raw_npz.sample()
     files["short.npz"] = raw_npz.episode(2, seed=4)
     path = raw_npz.write_folder(tmp_path / "raw", files)
-    output = export(path, "table", tmp_path / "table", whole=whole)
+    output = export(path, "table", tmp_path / "table", complete=complete)
     assert (output.num_episodes, output.num_steps) == (4, 4 + 6 + 5 + 3)
-    assert {place.how for place in output.placements} == {"exact", "sidecar"}
-    for one, two in zip(Episodes(NpzSource(path)), rlds.sources.open(output.path, format="table")):
-        assert list(differences(one, two)) == []
-        assert one.steps["note"].tolist() == two.steps["note"].tolist()
-        assert one.origin == two.origin
-    assert sorted(actual.name for actual in tmp_path.iterdir()) == ["raw", "table"]
+    assert {placement.how for placement in output.placements} == {"exact", "sidecar"}
+    copies = rlds.sources.open(output.path, format="table")
+    for episode, copy in zip(Episodes(NpzSource(path)), copies):
+        assert list(differences(episode, copy)) == []
+        assert episode.steps["note"].tolist() == copy.steps["note"].tolist()
+        assert episode.origin == copy.origin
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["raw", "table"]
     with pytest.raises(FileExistsError, match="exists and is not overwritten"):
         export(path, "table", tmp_path / "table")
 
 
-def test_odd_episodes_come_back(table):
+def test_odd_episodes_survive_a_round_trip(table):
     """Flags that break the rules, text with zeros, values of any length, images as files."""
     sidecar = Sidecar(
         {"image": Field(np.uint8, (2, 2, 3), encoding="png"), "text": Field(str), "x": Field("f8")},
@@ -136,23 +137,23 @@ def test_odd_episodes_come_back(table):
     ]
 
 
-def test_exports_that_fail_leave_nothing(table, tmp_path):
+def test_failed_exports_leave_no_files(table, tmp_path):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     with pytest.raises(ValueError, match=r"which has no writer; expected one of .*table"):
         export(path, "floppy", tmp_path / "made")
-    with pytest.raises(TypeError, match="no option 'hole'; its options are: whole=true"):
-        export(path, "table", tmp_path / "made", hole=True)
+    with pytest.raises(TypeError, match="no option 'complet'; its options are: complete=true"):
+        export(path, "table", tmp_path / "made", complet=True)
     (path / "episode_2.npz").write_bytes(b"PK")
     with pytest.raises(SourceError, match=r"episode_2\.npz") as error:
         export(path, "table", tmp_path / "made")
     assert "To skip unreadable episodes, pass skip_damaged=True" in error.value.__notes__[0]
-    assert [actual.name for actual in tmp_path.iterdir()] == ["raw"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["raw"]
     with pytest.warns(UserWarning, match="1 episode is damaged and left out"):
         output = export(path, "table", tmp_path / "made", skip_damaged=True)
     assert (output.num_episodes, len(output.left_out)) == (2, 1)
-    for part, why in (("train[1:2]", r"episode_2\.npz"), ("train[:0]", "has no episodes to write")):
+    for name, why in (("train[1:2]", r"episode_2\.npz"), ("train[:0]", "has no episodes to write")):
         with pytest.raises(ValueError, match=why):
-            export(path, "table", tmp_path / "none", split=part, skip_damaged=True)
+            export(path, "table", tmp_path / "none", split=name, skip_damaged=True)
     assert not (tmp_path / "none").exists()
 
 
@@ -168,19 +169,19 @@ def test_an_export_to_a_full_disk_names_the_target_and_leaves_nothing(table, tmp
     with pytest.raises(OSError, match=f"No space left .*: '{tmp_path / 'made'}'\n") as error:
         export(path, "table", tmp_path / "made")
     assert "Free disk space, or write to another disk" in error.value.__notes__[0]
-    assert [actual.name for actual in tmp_path.iterdir()] == ["raw"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["raw"]
 
 
-def test_losses_are_said_before_anything_is_written(table, tmp_path, monkeypatch):
+def test_losses_are_refused_before_anything_is_written(table, tmp_path, monkeypatch):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
-    lost = Placement("steps/goal", "", "lost", "there is no place for goals")
+    lost = Placement("steps/goal", "", "lost", "the format has no goals")
     monkeypatch.setattr(TableExport, "placements", lambda self: [lost])
-    with pytest.raises(ValueError, match=r"steps/goal .lost: there is no place for goals"):
+    with pytest.raises(ValueError, match=r"steps/goal .lost: the format has no goals"):
         export(path, "table", tmp_path / "made")
     assert export(path, "table", tmp_path / "made", allow_loss=True).placements == (lost,)
 
 
-def test_an_export_that_loses_something_is_found_out(table, tmp_path, monkeypatch):
+def test_verification_detects_exports_that_change_values(table, tmp_path, monkeypatch):
     path = raw_npz.write_folder(tmp_path / "raw", raw_npz.sample())
     real = Sidecar.row
 

@@ -1,6 +1,6 @@
-"""Exports and edits that are killed, or find their disk full, and go on.
+"""Exports and edits resume after kills and full disks.
 
-The environment variables KILLS and KILLS_SEED say how often, and when.
+The environment variables KILLS and KILLS_SEED set the number and the moments of kills.
 """
 
 import errno
@@ -26,13 +26,13 @@ def raw(tmp_path_factory):
 
 
 @pytest.mark.parametrize("format", TARGETS)
-def test_a_killed_export_resumes_and_equals_one_that_was_not_killed(format, raw, tmp_path):
+def test_killed_export_resumes_and_equals_an_unbroken_one(format, raw, tmp_path):
     kind = KINDS.get(format, "convert")
     Killed(tmp_path / "runs", kind, format, raw, random.Random(f"{SEED} {format}")).kill(KILLS)
 
 
 @pytest.mark.parametrize("format", TARGETS)
-def test_an_export_resumes_when_a_full_disk_gets_more_room(format, raw, tmp_path):
+def test_export_resumes_when_a_full_disk_gets_more_space(format, raw, tmp_path):
     source, (name, options) = many_episodes.ManyEpisodes(raw), TARGETS[format]
     export(source, format, tmp_path / "whole" / name, jobs=1, **options)
     errors, left = [], set()

@@ -1,4 +1,4 @@
-"""Datasets that are written in parts: the same bytes as at once, by anyone, after any kill."""
+"""Datasets written in parts have the same bytes as those written at once, after any kill."""
 
 import io
 import json
@@ -28,7 +28,7 @@ LAYOUTS = {
     "arrow": ("minari", "made-v0", {"data_format": "arrow"}),
 }
 FORMATS = [*rlds.sources.exports(), *LAYOUTS]
-# One of many files, one of one file, and one whose payload is copied by chunks.
+# Formats of many files, of one file, and of a payload that is copied by chunks.
 SLOW = pytest.mark.slow
 QUICK = ("lerobot", "robomimic", "envlogger")
 
@@ -39,36 +39,36 @@ def raw(tmp_path_factory):
 
 
 def contents(path):
-    """The files of a dataset, by name, with what is in them."""
+    """Returns the files of a dataset, by name, with their bytes."""
     path = Path(path)
     if path.is_file():
         return {path.name: path.read_bytes()}
-    # What was noted of files for feeds tells when these were written.
+    # Indexes for feeds contain modification times.
     files = [file for file in path.rglob("*") if file.is_file() and ".feeds" not in file.parts]
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
 
 
-def values(path):
-    """The same, but for the bytes of HDF5: they tell how something came into a file."""
+def read_values(path):
+    """Returns the files of a dataset, with values instead of the bytes of HDF5 files."""
     actual = contents(path)
     for name, data in actual.items():
         if name.endswith((".h5", ".hdf5")):
-            actual[name] = in_hdf5(data)
+            actual[name] = read_hdf5(data)
         elif name.endswith("data/metadata.json"):  # Of Minari.
             actual[name] = {**json.loads(data), "dataset_size": 0}
     return actual
 
 
-def in_hdf5(data):
-    """The arrays, groups and attributes of a file, with how their values are stored."""
+def read_hdf5(data):
+    """Returns the arrays, groups and attributes of an HDF5 file, and the layout of the arrays."""
     actual = {}
 
     def add(name, item):
-        of_item = {key: np.asarray(value) for key, value in item.attrs.items()}
+        attributes = {key: np.asarray(value) for key, value in item.attrs.items()}
         if isinstance(item, h5py.Dataset):
-            of_item |= {"": np.asarray(item[()])}
+            attributes |= {"": np.asarray(item[()])}
             actual[name] = item.dtype, item.chunks, item.maxshape, item.compression
-        for key, value in of_item.items():
+        for key, value in attributes.items():
             actual[f"{name}@{key}"] = value.dtype, value.tolist()
 
     with h5py.File(io.BytesIO(data)) as file:
@@ -77,29 +77,29 @@ def in_hdf5(data):
     return actual
 
 
-def written(source, format, folder, **options):
-    """Exports all that a source has; returns the path."""
-    usual = format, NAMES.get(format, "made"), {}
-    place, (format, name, layout) = folder / format, LAYOUTS.get(format, usual)
-    path = place / name
-    given = options_for(format, rlds.sources.Episodes(source, "train"))
-    export(source, format, path, **given, **layout, **options)
+def write(source, format, folder, **options):
+    """Exports a source; returns the path."""
+    default = format, NAMES.get(format, "made"), {}
+    directory, (format, name, layout) = folder / format, LAYOUTS.get(format, default)
+    path = directory / name
+    source_options = options_for(format, rlds.sources.Episodes(source, "train"))
+    export(source, format, path, **source_options, **layout, **options)
     return path
 
 
 @pytest.mark.parametrize(
     "format", [name if name in QUICK else pytest.param(name, marks=SLOW) for name in FORMATS]
 )
-def test_parts_give_the_same_as_one_go(format, raw, tmp_path, monkeypatch):
-    parts = written(ManyEpisodes(raw), format, tmp_path / "parts", jobs=1)
+def test_parts_equal_an_export_at_once(format, raw, tmp_path, monkeypatch):
+    parts = write(ManyEpisodes(raw), format, tmp_path / "parts", jobs=1)
     assert not [name for name in os.listdir(parts.parent) if name.endswith(".parts")]
     monkeypatch.setattr(ManyEpisodes, "knows_lengths", True)
-    once = written(ManyEpisodes(raw), format, tmp_path / "once", at_once=format != "tfds")
-    one, two = values(once), values(parts)
-    assert one.keys() == two.keys()
-    changed = [name for name in one if one[name] != two[name]]
-    assert [name for name in changed if not name.endswith(".riegeli")] == []
-    if changed:  # A log has a short chunk where a part ends.
+    once = write(ManyEpisodes(raw), format, tmp_path / "once", at_once=format != "tfds")
+    expected, actual = read_values(once), read_values(parts)
+    assert expected.keys() == actual.keys()
+    changed_names = [name for name in expected if expected[name] != actual[name]]
+    assert [name for name in changed_names if not name.endswith(".riegeli")] == []
+    if changed_names:  # A log has a short chunk where a part ends.
         assert "envlogger" in format
         for first, second in zip(*map(rlds.sources.open, (once, parts)), strict=True):
             assert [*differences(first, second)] == []
@@ -107,24 +107,24 @@ def test_parts_give_the_same_as_one_go(format, raw, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
-def test_processes_give_the_same_bytes_as_one(format, raw, tmp_path):
+def test_two_processes_give_the_same_bytes_as_one(format, raw, tmp_path):
     one, two = (
-        contents(written(ManyEpisodes(raw), format, tmp_path / str(jobs), jobs=jobs))
+        contents(write(ManyEpisodes(raw), format, tmp_path / str(jobs), jobs=jobs))
         for jobs in (1, 2)
     )
     assert one == two
 
 
-def edited(source, format, folder, **options):
-    """Likewise, with other rewards."""
+def edit(source, format, folder, **options):
+    """Exports a source with other rewards; returns the path."""
     path = folder / format / NAMES.get(format, "made")
     episodes, change = rlds.sources.Episodes(source, "train"), rlds.editing.Set("reward", 1.0)
     rlds.edit(episodes, change, to=path, to_format=format, **options)
     return path
 
 
-@pytest.mark.parametrize("make", [written, edited])
-def test_a_run_that_was_interrupted_goes_on(make, raw, tmp_path, monkeypatch):
+@pytest.mark.parametrize("make", [write, edit])
+def test_interrupted_run_resumes(make, raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ManyEpisodes, "stop", 40)
     with pytest.raises(Interrupted):
         make(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
@@ -138,9 +138,7 @@ def test_a_run_that_was_interrupted_goes_on(make, raw, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("last", ["rmdir", "unlink"])
-def test_nothing_is_left_of_a_run_that_ended_as_it_removed_its_parts(
-    last, raw, tmp_path, monkeypatch
-):
+def test_run_interrupted_while_it_removes_parts_is_cleaned_up(last, raw, tmp_path, monkeypatch):
     real = getattr(Path, last)
 
     def stop(path, *arguments, **options):
@@ -150,17 +148,17 @@ def test_nothing_is_left_of_a_run_that_ended_as_it_removed_its_parts(
 
     with monkeypatch.context() as patched, pytest.raises(Interrupted):
         patched.setattr(Path, last, stop)
-        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+        write(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
     left = {*os.listdir(tmp_path / "robomimic")}
     with pytest.raises(FileExistsError):
-        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+        write(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
     assert left - {*os.listdir(tmp_path / "robomimic")} == {".made.h5.parts"}
 
 
-def test_parts_of_something_else_are_not_gone_on_with(raw, tmp_path, monkeypatch):
+def test_parts_of_other_data_or_options_are_not_resumed(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ManyEpisodes, "stop", 40)
     with pytest.raises(Interrupted):
-        written(ManyEpisodes(raw), "lerobot", tmp_path, jobs=1)
+        write(ManyEpisodes(raw), "lerobot", tmp_path, jobs=1)
     monkeypatch.setattr(ManyEpisodes, "stop", None)
     parts = tmp_path / "lerobot" / ".made.parts"
     with pytest.raises(ValueError, match=r"made\.parts has parts .* other data or with other"):
@@ -168,20 +166,20 @@ def test_parts_of_something_else_are_not_gone_on_with(raw, tmp_path, monkeypatch
     assert (parts / "00000.json").exists()
     other = many_episodes.write(tmp_path / "other", 40)
     with pytest.raises(ValueError, match=r"made\.parts has parts .* other data or with other"):
-        written(ManyEpisodes(other), "lerobot", tmp_path, jobs=1)
-    written(ManyEpisodes(raw), "lerobot", tmp_path, jobs=1)
+        write(ManyEpisodes(other), "lerobot", tmp_path, jobs=1)
+    write(ManyEpisodes(raw), "lerobot", tmp_path, jobs=1)
     assert not parts.exists()
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_damaged_episodes_are_those_of_one_go(jobs, tmp_path):
+def test_damaged_episodes_are_left_out_of_parts(jobs, tmp_path):
     raw = many_episodes.write(tmp_path / "raw")
-    for number in (5, 66):
-        (raw / f"episode_{number:03d}.npz").write_bytes(b"no zip")
+    for index in (5, 66):
+        (raw / f"episode_{index:03d}.npz").write_bytes(b"no zip")
     with pytest.raises(SourceError, match="episode_005"):
-        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=jobs)
+        write(ManyEpisodes(raw), "robomimic", tmp_path, jobs=jobs)
     with pytest.warns(UserWarning, match=r"2 episodes are damaged and left out, .*episode_005"):
-        path = written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=jobs, skip_damaged=True)
+        path = write(ManyEpisodes(raw), "robomimic", tmp_path, jobs=jobs, skip_damaged=True)
     actual = rlds.sources.open(path)
     assert len(actual) == 68
     kept = [index for index in range(70) if index not in (5, 66)]
@@ -189,16 +187,16 @@ def test_damaged_episodes_are_those_of_one_go(jobs, tmp_path):
     assert notes == [f"ü{index}" for index in kept]
 
 
-def test_a_worker_that_dies_twice_is_named_and_the_rest_is_kept(raw, tmp_path):
+def test_error_names_episodes_of_a_dead_worker_and_other_parts_are_kept(raw, tmp_path):
     with pytest.raises(WorkerDied, match="exit status 3") as caught:
-        written(ManyEpisodes(raw, deadly=66), "robomimic", tmp_path, jobs=2)
+        write(ManyEpisodes(raw, deadly=66), "robomimic", tmp_path, jobs=2)
     assert "at the episodes 47 to 69" in caught.value.__notes__[0]
     parts = tmp_path / "robomimic" / ".made.h5.parts"
     assert {"00000.json", "00001.json"} <= {*os.listdir(parts)}
 
 
 def test_a_class_of_a_script_stays_in_its_process(raw, tmp_path):
-    """Other processes could not import it; nor does the script need a guard."""
+    """Other processes cannot import it, and the script needs no `__main__` guard."""
     script = tmp_path / "script.py"
     script.write_text(
         f"""import sys
@@ -211,23 +209,23 @@ print("once")
 """
     )
     call = [sys.executable, script, tmp_path / "made.h5"]
-    done = subprocess.run(call, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("once\n", "")
+    run = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr) == ("once\n", "")
     assert len(rlds.sources.open(tmp_path / "made.h5")) == many_episodes.NUM_EPISODES
 
 
-def test_edits_that_change_all_are_written_in_parts(raw, tmp_path):
-    opened = written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+def test_edits_of_all_episodes_are_written_in_parts(raw, tmp_path):
+    original = write(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
     edited = tmp_path / "edited.h5"
-    rlds.edit(opened, rlds.editing.Set("reward", 1.0), to=edited, jobs=1)
-    for one, two in zip(rlds.sources.open(opened), rlds.sources.open(edited), strict=True):
+    rlds.edit(original, rlds.editing.Set("reward", 1.0), to=edited, jobs=1)
+    for old, new in zip(rlds.sources.open(original), rlds.sources.open(edited), strict=True):
         np.testing.assert_array_equal(
-            one.steps["observation"]["camera"], two.steps["observation"]["camera"]
+            old.steps["observation"]["camera"], new.steps["observation"]["camera"]
         )
-        assert two.steps["reward"][:-1].tolist() == [1.0] * (two.num_steps - 1)
+        assert new.steps["reward"][:-1].tolist() == [1.0] * (new.num_steps - 1)
 
 
-def test_jobs_of_a_cluster_each_write_a_share(raw, tmp_path, monkeypatch):
+def test_jobs_of_a_cluster_each_write_a_part(raw, tmp_path, monkeypatch):
     source = ManyEpisodes(raw)
     target, drafts = tmp_path / "made.h5", tmp_path / "drafts"
     for index in (3, 1):
@@ -241,13 +239,13 @@ def test_jobs_of_a_cluster_each_write_a_share(raw, tmp_path, monkeypatch):
         export(source, "robomimic", target, compression="gzip", part=(1, 3), draft=drafts)
     monkeypatch.setattr(ManyEpisodes, "reads", [])
     export(source, "robomimic", target, draft=drafts, jobs=1)
-    assert {*ManyEpisodes.reads} == {*range(23, 47)}  # Those of the second job.
+    assert {*ManyEpisodes.reads} == {*range(23, 47)}  # Episodes of the second job.
     export(source, "robomimic", tmp_path / "whole" / "made.h5", jobs=1)
     assert contents(target) == contents(tmp_path / "whole" / "made.h5")
     assert os.listdir(drafts) == []
 
 
-SHARE = """
+PART_SCRIPT = """
 import sys
 sys.path.append(sys.argv[1])
 import rlds.sources, many_episodes
@@ -257,16 +255,16 @@ rlds.sources.export(source, "lerobot", sys.argv[3], fps=10, part=(int(sys.argv[4
 
 
 @pytest.mark.slow
-def test_a_job_that_died_is_repeated_beside_others(raw, tmp_path, monkeypatch):
+def test_dead_job_of_a_cluster_can_be_repeated(raw, tmp_path, monkeypatch):
     support, target = Path(many_episodes.__file__).parent, tmp_path / "made"
 
-    def begun(number, deadly=-1):
-        call = [sys.executable, "-c", SHARE, support, raw, target, number, deadly]
+    def start(part, deadly=-1):
+        call = [sys.executable, "-c", PART_SCRIPT, support, raw, target, part, deadly]
         return subprocess.Popen(list(map(str, call)))
 
-    jobs = [begun(1), begun(2, deadly=40), begun(3)]
+    jobs = [start(1), start(2, deadly=40), start(3)]
     assert [job.wait() for job in jobs] == [0, 3, 0]
-    assert begun(2).wait() == 0
+    assert start(2).wait() == 0
     monkeypatch.setattr(ManyEpisodes, "reads", [])
     export(ManyEpisodes(raw), "lerobot", target, fps=10, jobs=1)
     assert ManyEpisodes.reads == []
@@ -274,8 +272,8 @@ def test_a_job_that_died_is_repeated_beside_others(raw, tmp_path, monkeypatch):
     assert contents(target) == contents(tmp_path / "whole")
 
 
-class Waiting(ManyEpisodes):
-    """Waits in the middle."""
+class WaitingEpisodes(ManyEpisodes):
+    """Waits at episode 40."""
 
     begun, go_on = threading.Event(), threading.Event()
 
@@ -295,25 +293,25 @@ class Waiting(ManyEpisodes):
         ({"part": (2, 2)}, {"part": (1, 2)}, ""),
     ],
 )
-def test_only_shares_of_one_dataset_are_written_at_once(first, second, error, raw, tmp_path):
+def test_only_parts_are_written_at_the_same_time(first, second, error, raw, tmp_path):
     target = tmp_path / "made.h5"
-    Waiting.begun.clear()
-    Waiting.go_on.clear()
+    WaitingEpisodes.begun.clear()
+    WaitingEpisodes.go_on.clear()
     with ThreadPoolExecutor() as pool:
-        running = pool.submit(export, Waiting(raw), "robomimic", target, **first)
-        assert Waiting.begun.wait(60)
+        running = pool.submit(export, WaitingEpisodes(raw), "robomimic", target, **first)
+        assert WaitingEpisodes.begun.wait(60)
         try:
             if error:
                 with pytest.raises(FileExistsError, match=error):
-                    export(Waiting(raw), "robomimic", target, **second)
+                    export(WaitingEpisodes(raw), "robomimic", target, **second)
             else:
-                export(Waiting(raw), "robomimic", target, **second)
+                export(WaitingEpisodes(raw), "robomimic", target, **second)
         finally:
-            Waiting.go_on.set()
+            WaitingEpisodes.go_on.set()
         running.result()
 
 
-def test_a_few_episodes_have_no_shares(tmp_path):
+def test_parts_of_few_episodes_are_refused(tmp_path):
     few = many_episodes.write(tmp_path / "few", 3)
     with pytest.raises(ValueError, match="too few for several parts"):
         export(ManyEpisodes(few), "robomimic", tmp_path / "made.h5", part=(1, 2))
@@ -327,14 +325,14 @@ def test_a_few_episodes_have_no_shares(tmp_path):
         ("robomimic", {"part": (1, 2)}, "it takes one process"),
     ],
 )
-def test_what_is_written_at_once_has_no_parts(format, options, error, raw, tmp_path):
+def test_exports_at_once_refuse_jobs_and_parts(format, options, error, raw, tmp_path):
     with pytest.raises(ValueError, match=f"at_once: {error}"):
-        written(ManyEpisodes(raw), format, tmp_path, at_once=True, **options)
+        write(ManyEpisodes(raw), format, tmp_path, at_once=True, **options)
     assert not [*tmp_path.iterdir()]
 
 
-class Meddled(ManyEpisodes):
-    """Has another episode for its second one once it is asked for the one at 40."""
+class EpisodesWithReplacedFile(ManyEpisodes):
+    """Replaces the file of episode 1 when episode 40 is read."""
 
     def read(self, split, index, fields=None, rows=slice(None)):
         if index == 40 and fields is None:
@@ -343,31 +341,31 @@ class Meddled(ManyEpisodes):
         return super().read(split, index, fields, rows)
 
 
-def test_files_that_change_while_parts_are_written_are_told(tmp_path):
+def test_changes_of_files_during_a_run_are_errors(tmp_path):
     raw = many_episodes.write(tmp_path / "raw")
     many_episodes.write(tmp_path / "other", 1)
     with pytest.raises(SourceChangedError, match="changed"):
-        written(Meddled(raw), "robomimic", tmp_path, jobs=1)
+        write(EpisodesWithReplacedFile(raw), "robomimic", tmp_path, jobs=1)
     assert not (tmp_path / "robomimic").exists()
 
 
-def test_files_that_change_between_two_runs_are_told(tmp_path, monkeypatch):
+def test_changes_of_files_between_runs_are_errors(tmp_path, monkeypatch):
     raw = many_episodes.write(tmp_path / "raw")
     monkeypatch.setattr(ManyEpisodes, "stop", 40)
     with pytest.raises(Interrupted):
-        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+        write(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
     monkeypatch.setattr(ManyEpisodes, "stop", None)
     many_episodes.write(tmp_path / "other", 1)
     os.replace(tmp_path / "other" / "episode_000.npz", raw / "episode_001.npz")
     with pytest.raises(ValueError, match="other data or with other options"):
-        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
+        write(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1)
 
 
 def test_parts_keep_splits_in_any_order(tmp_path):
     raw = many_episodes.write(tmp_path / "raw", 300)
     rlds.sources.export(raw, "tfds", tmp_path / "one")
-    parts = {"b": 0.5, "a": 0.5}
-    rlds.edit(tmp_path / "one", rlds.editing.Split(parts), to=tmp_path / "two")
+    shares = {"b": 0.5, "a": 0.5}
+    rlds.edit(tmp_path / "one", rlds.editing.Split(shares), to=tmp_path / "two")
     change = rlds.editing.Set("reward", 1.0)
     for name, jobs in {"direct": None, "parts": 1}.items():
         rlds.edit(tmp_path / "two", change, to=tmp_path / name, jobs=jobs, verify=False)
@@ -375,41 +373,41 @@ def test_parts_keep_splits_in_any_order(tmp_path):
     assert contents(tmp_path / "parts") == contents(tmp_path / "direct")
 
 
-def test_what_the_format_cannot_hold_is_an_error_that_skipping_damage_does_not_hide(tmp_path):
+def test_skip_damaged_does_not_hide_limits_of_the_format(tmp_path):
     raw = many_episodes.write(tmp_path / "raw")
     path = raw / "episode_050.npz"
     arrays = dict(np.load(path))
-    none = {name: it[:1] for name, it in arrays.items() if name[0] in "on"}
-    np.savez(path, **none, action=arrays["action"][:0], reward=arrays["reward"][:0])
+    empty = {name: array[:1] for name, array in arrays.items() if name[0] in "on"}
+    np.savez(path, **empty, action=arrays["action"][:0], reward=arrays["reward"][:0])
     with pytest.raises(ValueError, match="without a transition"):
-        written(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1, skip_damaged=True)
+        write(ManyEpisodes(raw), "robomimic", tmp_path, jobs=1, skip_damaged=True)
     assert not (tmp_path / "robomimic").exists()
 
 
-def test_episodes_that_are_of_no_files_have_no_shares(raw, tmp_path):
+def test_parts_of_episodes_without_files_are_refused(raw, tmp_path):
     source = ManyEpisodes(raw)
-    source.inputs = lambda: ["made up"]
+    source.inputs = lambda: ["no file"]
     with pytest.raises(ValueError, match="part: the episodes come from a function"):
         export(source, "robomimic", tmp_path / "made.h5", part=(1, 2))
 
 
-def test_datasets_of_one_edit_get_their_names_together(raw, tmp_path, monkeypatch):
+def test_datasets_of_one_edit_are_published_together(raw, tmp_path, monkeypatch):
     monkeypatch.setattr(ManyEpisodes, "reads", [])
     episodes = rlds.sources.Episodes(ManyEpisodes(raw), "train", format="npz")
-    parts = rlds.editing.Split({"a": 0.5, "b": 0.5})
+    split = rlds.editing.Split({"a": 0.5, "b": 0.5})
 
-    def made(folder):
-        rlds.edit(episodes, parts, to=tmp_path / folder, to_format="robomimic", jobs=1)
+    def run(folder):
+        rlds.edit(episodes, split, to=tmp_path / folder, to_format="robomimic", jobs=1)
 
-    made("whole")
+    run("whole")
     reads = ManyEpisodes.reads.copy()
     monkeypatch.setattr(ManyEpisodes, "stop", reads[-1])
     with pytest.raises(Interrupted):
-        made("made")
+        run("made")
     assert all(name.endswith(".parts") for name in os.listdir(tmp_path / "made"))
     monkeypatch.setattr(ManyEpisodes, "stop", None)
     ManyEpisodes.reads.clear()
-    made("made")
+    run("made")
     count = len(ManyEpisodes.reads)
     assert 0 < count < 32
     assert ManyEpisodes.reads == reads[-count:]

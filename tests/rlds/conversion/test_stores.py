@@ -1,4 +1,4 @@
-"""Datasets that are exported to object stores: as on the disk, complete, or not there."""
+"""Exports to object stores equal local ones, and are complete or unreadable."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from rlds_ecosystem.files import stores
 
 pytestmark = [
     pytest.mark.slow,
-    # The clients leave what they have opened to the garbage collector.
+    # The clients leave open connections to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -39,7 +39,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def contents(folder):
-    """All files below a folder, here or in a store."""
+    """Returns all files below a folder, local or in a store."""
     folder = stores.as_path(folder)
     paths = [directory / name for directory, _, names in folder.walk() for name in names]
     return {os.fspath(path.relative_to(folder)): path.read_bytes() for path in paths}
@@ -59,27 +59,27 @@ def test_a_store_gets_the_files_of_a_local_export(format, store, cache, tmp_path
         export(raw, format, url, **options)
 
 
-def test_an_upload_that_was_interrupted_goes_on(store, cache, tmp_path, monkeypatch):
+def test_interrupted_upload_resumes(store, cache, tmp_path, monkeypatch):
     raw, target = many_episodes.write(tmp_path / "raw"), f"{store.directory()}/made"
     copied, copy_file = [], stores.copy_file
 
-    def counted(here, there):
+    def count_copy(source, destination):
         if len(copied) == stop:
             raise Interrupted
-        copied.append(os.path.relpath(there, target))
-        copy_file(here, there)
+        copied.append(os.path.relpath(destination, target))
+        copy_file(source, destination)
 
     paths = stores_of_tests.paths
-    monkeypatch.setattr(paths, "copy_file", counted)
+    monkeypatch.setattr(paths, "copy_file", count_copy)
     monkeypatch.setattr(paths, "in_parallel", lambda function, items, _: [*map(function, items)])
     stop = 4
     with pytest.raises(Interrupted):
         export(ManyEpisodes(raw), "lerobot", target, fps=10, jobs=1)
     with pytest.raises(SourceError, match="upload is not complete; repeat the export"):
         rlds.sources.open(target)
-    stop, before = None, len(ManyEpisodes.reads)
+    stop, num_reads = None, len(ManyEpisodes.reads)
     export(ManyEpisodes(raw), "lerobot", target, fps=10, jobs=1)
-    assert len(ManyEpisodes.reads) == before  # The parts were kept.
+    assert len(ManyEpisodes.reads) == num_reads  # The parts were kept.
     assert copied[-1] == "meta/info.json"
     assert len(copied) == len({*copied}) == len(contents(target))
     export(ManyEpisodes(raw), "lerobot", tmp_path / "made", fps=10, jobs=1)
@@ -98,13 +98,13 @@ def test_an_edit_writes_to_a_store(store, tmp_path):
     assert not os.path.exists(tmp_path / "drafts")
 
 
-HUB = """
+HUB_SCRIPT = """
 import sys
 sys.path.append(sys.argv[1])
 import many_episodes, rlds.sources
 raw = many_episodes.write(many_episodes.Path(sys.argv[2]), 3)
-for place, format in {"": "tfds", "/more": "mcap", "/demos.h5": "robomimic"}.items():
-    url = "hf://datasets/owner/name" + place
+for suffix, format in {"": "tfds", "/more": "mcap", "/demos.h5": "robomimic"}.items():
+    url = "hf://datasets/owner/name" + suffix
     rlds.sources.export(raw, format, url)
     try:
         rlds.sources.export(raw, format, url)
@@ -113,7 +113,7 @@ for place, format in {"": "tfds", "/more": "mcap", "/demos.h5": "robomimic"}.ite
 """
 
 
-def test_an_export_to_the_hub_is_a_commit(tmp_path):
+def test_each_export_to_the_hub_is_a_commit(tmp_path):
     pytest.importorskip("huggingface_hub")
     support, hub = Path(many_episodes.__file__).parent, tmp_path / "hub"
     hub.mkdir()
@@ -121,10 +121,10 @@ def test_an_export_to_the_hub_is_a_commit(tmp_path):
     command = [sys.executable, "-u", support / "hub_server.py", hub]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            named = {"HF_ENDPOINT": server.stdout.readline().strip(), "HF_TOKEN": "of tests"}
-            named |= {"HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1"}
-            script = [sys.executable, "-c", HUB, support, tmp_path / "raw"]
-            subprocess.run(script, env=os.environ | named, check=True)
+            variables = {"HF_ENDPOINT": server.stdout.readline().strip(), "HF_TOKEN": "of tests"}
+            variables |= {"HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1"}
+            script = [sys.executable, "-c", HUB_SCRIPT, support, tmp_path / "raw"]
+            subprocess.run(script, env=os.environ | variables, check=True)
         finally:
             server.kill()
             lines = server.stdout.read().splitlines()
