@@ -4,10 +4,10 @@ import numpy as np
 
 from rlds.sources import arrays
 
-SIZE = 81_920 + 64  # Nobody else asks for arrays of this size.
+SIZE = 81_920 + 64  # No other code allocates arrays of this size.
 
 
-def test_memory_is_used_again_when_nobody_has_it():
+def test_memory_is_reused_after_all_references_are_gone():
     first_address = arrays.empty([SIZE], np.uint8).ctypes.data
     assert arrays.empty([SIZE // 4], np.float32).ctypes.data == first_address
 
@@ -28,24 +28,24 @@ def test_memory_is_used_again_when_nobody_has_it():
 
 
 def test_threads_never_have_the_same_memory():
-    wrong = []
+    clashes = []
 
-    def fill(number):
+    def fill(value):
         for _ in range(200):
             array = arrays.empty([SIZE], np.uint8)
-            array[:] = number
-            if (array != number).any():
-                wrong.append(number)
+            array[:] = value
+            if (array != value).any():
+                clashes.append(value)
 
-    threads = [threading.Thread(target=fill, args=[number]) for number in range(4)]
+    threads = [threading.Thread(target=fill, args=[value]) for value in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert not clashes
 
 
-def test_odd_sizes_do_not_push_out_what_is_used():
+def test_odd_sizes_do_not_evict_memory_in_use():
     used = arrays.empty([SIZE + 128], np.uint8).ctypes.data
     for size in range(300):
         arrays.empty([(1 << 20) + size], np.uint8)

@@ -1,4 +1,4 @@
-"""Images whose channels are blue, green, red, against plain reversals of their last axis."""
+"""Images with the channels blue, green, red equal plain reversals of their last axis."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from rlds_ecosystem.model.fields import BGR
 from rlds_ecosystem.model.nests import lookup
 
 CAMERA = "observation/images/cam_low"
-SAID = "its channels are blue, green, red"
+NOTE = "its channels are blue, green, red"
 
 
 def why(exported, path):
@@ -29,7 +29,7 @@ def why(exported, path):
 
 @pytest.mark.parametrize("images", ["rows", "plain"])
 def test_images_are_exported_red_first(images, tmp_path):
-    """Images of LeRobot, and copies of pixels, are RGB; all others declare another order."""
+    """Images of LeRobot, and copies of pixels, are RGB; other formats declare BGR."""
     raw_aloha.write_folder(tmp_path / "raw", images=images)
     episodes = rlds.sources.open(tmp_path / "raw", colour="bgr")
     assert lookup(episodes.spec["steps"], CAMERA).names == BGR
@@ -43,10 +43,10 @@ def test_images_are_exported_red_first(images, tmp_path):
     np.testing.assert_array_equal(lookup(pictures.columns(0), CAMERA), stored[..., ::-1])
     assert lookup(pictures.spec["steps"], CAMERA).names is None
     for name in ("webdataset", "robomimic", "zarr"):
-        again = rlds.sources.open(exports[name].path)
-        assert list(differences(episodes[0], again[0])) == []
-        assert lookup(again.spec["steps"], CAMERA).names == BGR
-        assert "red first" in why(exports[name], CAMERA) or SAID in why(exports[name], CAMERA)
+        reopened = rlds.sources.open(exports[name].path)
+        assert list(differences(episodes[0], reopened[0])) == []
+        assert lookup(reopened.spec["steps"], CAMERA).names == BGR
+        assert "red first" in why(exports[name], CAMERA) or NOTE in why(exports[name], CAMERA)
     with h5py.File(tmp_path / "made.hdf5") as file:
         copy = file["data/demo_0/obs/images.cam_low"][()]
     np.testing.assert_array_equal(copy, stored[..., ::-1] if images == "rows" else stored)
@@ -72,6 +72,6 @@ def test_encoded_video_has_the_channel_order_of_its_field(tmp_path):
             assert psnr(images[name], expected[: len(images[name])]) > 30
             assert "red first, which was last" in why(exported, f"observation/{name}")
     in_sidecar = export(episodes, "lerobot", tmp_path / "kept", to_sidecar=["observation/wrist"])
-    (again,) = rlds.sources.open(in_sidecar.path)
-    files, stored = (it.steps["observation"]["wrist"].tolist() for it in (again, episodes[0]))
+    (reopened,) = rlds.sources.open(in_sidecar.path)
+    files, stored = (it.steps["observation"]["wrist"].tolist() for it in (reopened, episodes[0]))
     assert files == stored

@@ -1,4 +1,4 @@
-"""Whatever a source can be asked reaches the source that a view is of, or a reason says why not."""
+"""Views forward all abilities and facts of their source, or a reason is listed here."""
 
 import dataclasses
 import importlib
@@ -63,11 +63,11 @@ MEMBERS = {name for name in {*dir(Source), *AnySource.__annotations__} if name[0
 ABILITIES = {field.name for field in dataclasses.fields(Can)}
 FACTS = {field.name for field in dataclasses.fields(About)}
 
-_SIZE = (400, 400, 3)  # So that the viewer reads spans of eight.
+_SIZE = (400, 400, 3)  # The viewer reads spans of eight images of this size.
 
 
-class NotingSource(ClipSource):
-    """A source that notes what it is asked for, and says of everything what no default says."""
+class RecordingSource(ClipSource):
+    """A source that records its accessed abilities, and differs from all defaults."""
 
     about = About(
         description="Blocks.",
@@ -111,10 +111,10 @@ class NotingSource(ClipSource):
         steps = {**episode.steps, "blue": np.zeros((episode.num_steps, *_SIZE), np.uint8)}
         return cut(dataclasses.replace(episode, steps=steps), rows)
 
-    def _again(self):
-        again = NotingSource(self.file)
-        again.accessed = self.accessed
-        return again
+    def _copy(self):
+        copy = RecordingSource(self.file)
+        copy.accessed = self.accessed
+        return copy
 
     @property
     def can(self):
@@ -124,7 +124,7 @@ class NotingSource(ClipSource):
             "faults": lambda split: iter([SourceError("a scratch", file=self.file)]),
             "origin": lambda split, index: Origin("robot", index, index + 1),
             "shards": lambda split: [1, 2],
-            "image_files": self._again,
+            "image_files": self._copy,
             "run": lambda split, begin, end: [],
             "hold_open": lambda: self.opened_files,
             "sidecar": lambda: None,
@@ -138,21 +138,21 @@ class NotingSource(ClipSource):
 
 
 @pytest.fixture
-def noting(tmp_path, monkeypatch):
+def recording(tmp_path, monkeypatch):
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "data").mkdir()
     (tmp_path / "data/robot").write_bytes(b"")
-    return NotingSource(tmp_path / "data/robot")
+    return RecordingSource(tmp_path / "data/robot")
 
 
-def _restored(source):
+def _restore(source):
     paths = {path: path for path in ("observation/joints", "action", "blue")}
     sidecar = Sidecar.create(Episodes(source, "train"), paths, final_row_paths=paths)
     rows = [sidecar.pack(source.read("train", index)) for index in range(3)]
     return RestoredSource(source, PackedSidecar(sidecar, "beside", rows.__getitem__, 3))
 
 
-def _changes_of(source):
+def _change(source):
     source = DropView(source, "steps/action")
     joints = lambda episode: episode.steps["observation"]["joints"]  # noqa: E731
     source = AddView(source, "steps/action", joints, source.read("train", 0))
@@ -161,23 +161,23 @@ def _changes_of(source):
     return ActionsView(source, "delta")
 
 
-def _described(source):
+def _describe(source):
     about = Sidecar.metadata_only(Episodes(source, "train"))
     return DescribedSource(source, StoredSidecar(about, "beside", None))
 
 
-def _labelled(source):
+def _label(source):
     labels = Labels(Episodes(source, "train"))
     labels.add("good", 1, True, by="me")
     return LabelledSource(source, labels, [*labels])
 
 
-def _uniform(source):
+def _unify(source):
     new_fields = {"blue": Field(np.uint8, _SIZE), "joints": Field(np.float32, (2,))}
-    made_of = {"blue": "blue", "joints": "observation/joints"}
+    sources = {"blue": "blue", "joints": "observation/joints"}
     stored_fields = dict(leaves_at(source.fields.steps, None))
     return UniformFields(
-        source, stored_fields, source.can.lengths("train"), new_fields, made_of, 1.0, {}
+        source, stored_fields, source.can.lengths("train"), new_fields, sources, 1.0, {}
     )
 
 
@@ -186,10 +186,10 @@ VIEWS = {
     View: View,
     SelectedSource: lambda source: SelectedSource(source, {"train": [2, 1, 0]}),
     JoinedSource: lambda source: JoinedSource([Episodes(source, "train")]),
-    DescribedSource: _described,
+    DescribedSource: _describe,
     UnrestoredSource: lambda source: UnrestoredSource(source, SourceError("lost")),
-    RestoredSource: _restored,
-    LabelledSource: _labelled,
+    RestoredSource: _restore,
+    LabelledSource: _label,
     StandardizedSource: lambda source: StandardizedSource(
         source, DatasetMeaning("robot", standard_action=("observation/joints",))
     ),
@@ -202,26 +202,26 @@ VIEWS = {
     RenameView: lambda source: RenameView(source, "steps/action", "steps/grip"),
     DropView: lambda source: DropView(source, "steps/action"),
     MeaningView: lambda source: MeaningView(source, "steps/action", {"kind": "delta"}),
-    ActionsView: _changes_of,
+    ActionsView: _change,
     FillView: lambda source: FillView(source, "steps/action", 1, _ALL),
     AddView: lambda source: AddView(source, "length", len, source.read("train", 0)),
     UnifyView: lambda source: UnifyView(source, fields_of(source), {}),
     RenumberedSource: lambda source: RenumberedSource(source, {}),
     TrimView: lambda source: TrimView(source, _NONE, _NONE - 1),
     FlagsView: lambda source: FlagsView(source, _ALL),
-    UniformFields: _uniform,
+    UniformFields: _unify,
     WithColumn: lambda source: WithColumn(source, "more", np.zeros(40), np.array([0, 7, 21])),
 }
 
 _NO_VIEW = {
-    "sidecar": "it is read before any view is made",
-    "examples": "a view is no copy of what is stored",
+    "sidecar": "it is read before any view is created",
+    "examples": "a view is no copy of stored examples",
     "keeps_keys": "it is asked of the bases",
     "run": "a view reads its episodes one by one",
 }
-_FILES = "exports make it of a source that has the files"
-_OTHERS = "the sidecar has it"
-# The abilities that a view has not, or of itself; and the facts that it states itself.
+_NEEDS_FILES = "exports make it of a source that has the files"
+_IN_SIDECAR = "the sidecar has it"
+# Abilities that a view lacks or implements itself, and facts that it states itself.
 ANSWERS = {
     SelectedSource: {
         "totals": "they are those of all episodes",
@@ -233,7 +233,7 @@ ANSWERS = {
         "shards": "they are those of one dataset",
     },
     RestoredSource: {
-        **dict.fromkeys(("lengths", "origin"), _OTHERS),
+        **dict.fromkeys(("lengths", "origin"), _IN_SIDECAR),
         "totals": "episodes have no counts of the files that they were exported to",
         "reads_rows": "the sidecar has whole columns",
         "finite": "the fields have other paths",
@@ -242,14 +242,14 @@ ANSWERS = {
     LabelledSource: {"options": "which labels there are"},
     ActionsView: {"options": "the kind of actions", "finite": "the action of before is dropped"},
     StandardizedSource: {
-        **dict.fromkeys(("metadata", "options"), "how the standard is made"),
+        **dict.fromkeys(("metadata", "options"), "the definition of the standard"),
     },
-    RgbSource: {"image_files": _FILES},
+    RgbSource: {"image_files": _NEEDS_FILES},
     FramesSource: {"options": "which cameras are decoded"},
-    EncodedFrames: {"options": "which cameras are decoded", "image_files": _FILES},
-    Materialised: {"images_as_png": "it was asked for", "image_files": _FILES},
+    EncodedFrames: {"options": "which cameras are decoded", "image_files": _NEEDS_FILES},
+    Materialised: {"images_as_png": "it was asked for", "image_files": _NEEDS_FILES},
     ClipsSource: {
-        "image_files": _FILES,
+        "image_files": _NEEDS_FILES,
         "reads_rows": "a clip is encoded of all frames",
     },
     RenameView: {"finite": "the field has another name"},
@@ -262,7 +262,7 @@ ANSWERS = {
 _OTHER_FLAGS = JoinedSource, FlagsView, UniformFields
 
 
-def _asked_of(view, name, split):
+def _use(view, name, split):
     """Uses an ability of a view."""
     arguments = {"origin": (split, 1), "image_files": ()}
     answer = getattr(view.can, name)(*arguments.get(name, () if name == "hold_open" else (split,)))
@@ -273,26 +273,26 @@ def _asked_of(view, name, split):
 
 
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.__name__)
-def test_a_view_forwards_all_that_it_does_not_answer(noting, kind):
-    view = VIEWS[kind](noting)
+def test_views_forward_all_other_abilities_and_facts(recording, kind):
+    view = VIEWS[kind](recording)
     answers = {**_NO_VIEW, **ANSWERS.get(kind, {})}
     split, forwarded = view.splits[0], set()
     for name in ABILITIES - _NO_VIEW.keys():
-        noting.accessed.clear()
+        recording.accessed.clear()
         if name in ("reads_rows", "video", "quality"):
-            reaches = getattr(view.can, name) == getattr(noting.can, name)
+            reaches = getattr(view.can, name) == getattr(recording.can, name)
         else:
             reaches = getattr(view.can, name) is not None
             if reaches:
-                _asked_of(view, name, split)
-                reaches = name in noting.accessed
+                _use(view, name, split)
+                reaches = name in recording.accessed
         if reaches:
             forwarded.add(name)
-    facts = {n for n in FACTS if getattr(view.about, n) == getattr(noting.about, n)}
+    facts = {n for n in FACTS if getattr(view.about, n) == getattr(recording.about, n)}
     assert forwarded | facts == (ABILITIES | FACTS) - answers.keys()
-    assert view.inputs()[0] == noting.inputs()[0]
-    assert view.may_grow == noting.may_grow
-    assert view.fields.flags == noting.fields.flags or kind in _OTHER_FLAGS
+    assert view.inputs()[0] == recording.inputs()[0]
+    assert view.may_grow == recording.may_grow
+    assert view.fields.flags == recording.fields.flags or kind in _OTHER_FLAGS
 
 
 def _classes(kind):
@@ -300,14 +300,14 @@ def _classes(kind):
 
 
 def _import_all():
-    for room in ("sources", "editing", "labels", "robotics", "feeds", "video", "raw_files"):
-        package = importlib.import_module(f"rlds.{room}")
+    for folder in ("sources", "editing", "labels", "robotics", "feeds", "video", "raw_files"):
+        package = importlib.import_module(f"rlds.{folder}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if ".compat" not in module.name:
                 importlib.import_module(module.name)
 
 
-def test_all_views_are_known():
+def test_all_views_are_listed():
     _import_all()
     ours = [
         kind
@@ -323,26 +323,26 @@ def test_all_views_are_known():
 
 
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.__name__)
-def test_a_view_is_opened_for_training_without_reading_an_episode(noting, kind):
-    view = VIEWS[kind](noting)
-    noting.accessed.clear()
+def test_views_open_for_training_without_reading_an_episode(recording, kind):
+    view = VIEWS[kind](recording)
+    recording.accessed.clear()
     table = rlds.feeds.open(Episodes(view, view.splits[0]))
     assert table.outlines.num_steps.tolist() == [7, 14, 19][:: -1 if kind is SelectedSource else 1]
-    assert "read" not in noting.accessed
+    assert "read" not in recording.accessed
 
 
 @pytest.mark.parametrize("kind", VIEWS, ids=lambda kind: kind.__name__)
-def test_the_viewer_reads_no_more_than_a_view_needs(noting, kind):
-    view = VIEWS[kind](noting)
+def test_the_viewer_reads_no_more_than_a_view_needs(recording, kind):
+    view = VIEWS[kind](recording)
     steps = SourceSteps(Episodes(view, view.splits[0]), 1, Cache(1 << 26))
     assert steps.num_steps == 14
     assert steps.step(2, ["blue"])["blue"].shape == _SIZE
-    assert noting.rows == (slice(0, 8) if view.can.reads_rows else slice(None))
+    assert recording.rows == (slice(0, 8) if view.can.reads_rows else slice(None))
 
 
-def test_a_column_has_no_values_of_other_episodes(noting):
+def test_columns_have_no_values_of_unselected_episodes(recording):
     begins = np.array([0, -1, 7])
-    view = WithColumn(noting, "more", np.arange(26.0), begins)
+    view = WithColumn(recording, "more", np.arange(26.0), begins)
     assert view.read("train", 2, ["steps/more"]).steps["more"].tolist() == [*range(7, 26)]
     with pytest.raises(ValueError, match="more: episode 1 has no values"):
         view.read("train", 1)
@@ -356,8 +356,8 @@ def test_the_contract_is_small():
 STORAGE = {name for name in {*dir(Storage), *Storage.__annotations__} if name[0] != "_"}
 
 
-class NotingStorage(CachedStorage):
-    """A storage that notes what it is asked for."""
+class RecordingStorage(CachedStorage):
+    """A storage that records its accessed members."""
 
     def __init__(self, other):
         vars(self).update(vars(other), accessed=set())
@@ -375,30 +375,30 @@ class NotingStorage(CachedStorage):
         return np.zeros(3)
 
 
-def _of_a_view(table):
+def _view(table):
     view = Episodes(View(table.episodes.source), "train")
-    return ViewStorage(view, table.storage.fields, lambda part, paths: table.storage, None)
+    return ViewStorage(view, table.storage.fields, lambda piece, paths: table.storage, None)
 
 
-def _trajectories(table):
+def _map(table):
     return rlds.feeds.map_episodes(table, lambda steps: {"blue": steps["blue"]}).storage
 
 
-# Storages that are made of another one: a field of each, and what makes it.
+# Storages that wrap another one: one of its fields, and its constructor.
 STORAGES = {
-    "ViewStorage": ("action", _of_a_view),
-    "_TrajectoryStorage": ("blue", _trajectories),
+    "ViewStorage": ("action", _view),
+    "_TrajectoryStorage": ("blue", _map),
 }
-OF_NO_STORAGE = {"fields": "it has others"}
+OWN_MEMBERS = {"fields": "it has its own fields"}
 STORAGE_ANSWERS = {
-    "_TrajectoryStorage": {"why_cached": "a function makes it of whole episodes"},
+    "_TrajectoryStorage": {"why_cached": "a function needs whole episodes"},
 }
 
 
-def _storage_asked(storage, name, path):
-    one = np.ones(1, np.int64)
+def _use_storage(storage, name, path):
+    array = np.ones(1, np.int64)
     values_by_name = {"path": path, "paths": [path], "name": "seed"}
-    values_by_name |= dict.fromkeys(("episodes", "steps", "firsts", "lasts"), one)
+    values_by_name |= dict.fromkeys(("episodes", "steps", "firsts", "lasts"), array)
     member = getattr(storage, name)
     if callable(member):
         answer = member(
@@ -409,25 +409,25 @@ def _storage_asked(storage, name, path):
 
 
 @pytest.mark.parametrize("kind", STORAGES)
-def test_a_storage_of_another_one_forwards_all_that_it_does_not_answer(noting, kind):
+def test_storages_forward_all_other_members(recording, kind):
     path, make = STORAGES[kind]
-    table = rlds.feeds.open(Episodes(noting, "train"))
-    table.storage = base = NotingStorage(table.storage)
+    table = rlds.feeds.open(Episodes(recording, "train"))
+    table.storage = base = RecordingStorage(table.storage)
     storage = make(table)
     assert type(storage).__name__ == kind
     forwarded = set()
-    for name in STORAGE - OF_NO_STORAGE.keys():
+    for name in STORAGE - OWN_MEMBERS.keys():
         base.accessed.clear()
-        _storage_asked(storage, name, path)
+        _use_storage(storage, name, path)
         is_asked, member = name in base.accessed, getattr(storage, name)
         if is_asked or (not callable(member) and np.array_equal(member, getattr(base, name))):
             forwarded.add(name)
-    assert forwarded == STORAGE - OF_NO_STORAGE.keys() - STORAGE_ANSWERS.get(kind, {}).keys()
+    assert forwarded == STORAGE - OWN_MEMBERS.keys() - STORAGE_ANSWERS.get(kind, {}).keys()
 
 
-def test_all_storages_of_others_are_known():
+def test_all_wrapping_storages_are_listed():
     _import_all()
-    # Those that read files, and what all that are made of another one have in common.
+    # Storages that read files, and the base class of wrapping storages.
     bases = {"CachedStorage", "MappedStorage"}
     ours = [kind for kind in _classes(Storage) - {Storage} if kind.__module__[:5] == "rlds."]
     assert {kind.__name__ for kind in ours} - bases == STORAGES.keys()

@@ -12,7 +12,7 @@ STEPS = {
 }
 
 
-def changed(**columns):
+def digest(**columns):
     return digest_of({**STEPS, **columns})
 
 
@@ -28,15 +28,15 @@ def test_equal_steps_have_equal_digests():
     assert digest_of({"x": ragged}) == digest_of({"x": rows})
 
 
-def test_any_change_is_another_digest():
+def test_any_change_gives_another_digest():
     digests = {
         digest_of(STEPS),
-        changed(action=np.array([1, 2, 4], np.int32)),
-        changed(action=np.array([1, 2, 3], np.int64)),
-        changed(action=np.array([[1], [2], [3]], np.int32)),
-        changed(other=np.array([1, 2, 3], np.int32)),
-        changed(observation={**STEPS["observation"], "text": np.array(["ab", "c", "é"], object)}),
-        changed(observation={**STEPS["observation"], "text": np.array(["a", "bcé", ""], object)}),
+        digest(action=np.array([1, 2, 4], np.int32)),
+        digest(action=np.array([1, 2, 3], np.int64)),
+        digest(action=np.array([[1], [2], [3]], np.int32)),
+        digest(other=np.array([1, 2, 3], np.int32)),
+        digest(observation={**STEPS["observation"], "text": np.array(["ab", "c", "é"], object)}),
+        digest(observation={**STEPS["observation"], "text": np.array(["a", "bcé", ""], object)}),
         digest_of({}),
     }
     assert len(digests) == 8

@@ -12,23 +12,23 @@ from rlds.sources.digests import digest_of
 from rlds.sources.episode_fields import as_converted
 from rlds_ecosystem.model.nests import leaves_at
 
-# Of these, all that is in the table is checked each time.
+# Fast tests check the complete tables of these formats.
 DEEP = ("folder_tfrecord", "lerobot", "logs", "npz", "rlu_rwrl")
 
 
-class Reads:
-    """Notes which episodes are read, and interrupts the reading of one."""
+class RecordedReads:
+    """Records the indices of episodes that are read, and interrupts one read."""
 
     def __init__(self, monkeypatch, stop_at):
         self.indices, self.stop_at, read = [], stop_at, reading.read
 
-        def noted(source, split, index, *args):
+        def record(source, split, index, *args):
             self.indices.append(index)
             if index == self.stop_at:
                 raise KeyboardInterrupt
             return read(source, split, index, *args)
 
-        monkeypatch.setattr(reading, "read", noted)
+        monkeypatch.setattr(reading, "read", record)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def raw_data(tmp_path_factory):
 
 @pytest.fixture
 def dataset(tmp_path):
-    """Episodes of 3, 4, … steps in an npz file of arrays, and whether each went well."""
+    """Six episodes of 3, 4, … steps, one npz file each; all rewards of an episode are its index."""
     return write_npz(tmp_path / "data")
 
 
@@ -62,14 +62,14 @@ def write_npz(folder, count=6):
     "name",
     [pytest.param(name, marks=() if name in DEEP else pytest.mark.slow) for name in NAMES],
 )
-def test_rows_are_what_the_episodes_hold(raw_data, name, tmp_path, monkeypatch):
+def test_rows_describe_the_episodes(raw_data, name, tmp_path, monkeypatch):
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path))
     path, options = raw_data / name / OPENED[name][0], OPTIONS.get(name, {})
     for split in rlds.sources.open(path, "all", **options).splits:
         episodes = rlds.sources.open(path, split, **options)
         table = episodes.table()
         rows = table.arrow().to_pylist()
-        # What is kept beside the data is passed over.
+        # The folder `.rlds` is no data.
         assert len(rlds.sources.open(path, split, **options)) == len(rows) == len(table)
         stored_lengths = episodes.lengths()
         assert stored_lengths is not None or name not in ("lerobot", "logs")
@@ -104,28 +104,28 @@ def check_statistics(row, episode):
             assert [*statistics.values()] == [None] * 3
 
 
-def test_conditions_choose_episodes(dataset):
+def test_conditions_select_episodes(dataset):
     episodes = rlds.sources.open(dataset, where="steps > 4 and reward.max <> 3")
     assert [episode.num_steps for episode in episodes] == [5, 7, 8]
     assert repr(episodes).endswith("3 episodes)")
-    (part,) = rlds.sources.open(dataset, "train[3:5]", where="steps > 6")
-    assert part.num_steps == 7
-    # A choice of a choice, and what is known of it.
-    again = episodes.where('"return" > 20')
-    assert again.table().arrow(["index", "steps"]).to_pydict() == {"index": [4, 5], "steps": [7, 8]}
-    assert [episode.key for episode in again] == [episodes[1].key, episodes[2].key]
+    (episode,) = rlds.sources.open(dataset, "train[3:5]", where="steps > 6")
+    assert episode.num_steps == 7
+    # Selections can be narrowed, and have tables.
+    fewer = episodes.where('"return" > 20')
+    assert fewer.table().arrow(["index", "steps"]).to_pydict() == {"index": [4, 5], "steps": [7, 8]}
+    assert [episode.key for episode in fewer] == [episodes[1].key, episodes[2].key]
     reopened = rlds.sources.open(dataset).select([5, 0])
     assert [episode.num_steps for episode in reopened] == [8, 3]
     with pytest.raises(IndexError):
         reopened.select([2])
     with pytest.raises(IndexError, match="got index 2"):
         reopened.select(np.array([0, 2]))
-    parts = rlds.sources.open(dataset, "train[4:]+train[:2]").select(np.array([2, 0, -1, 1]))
-    assert [episode.num_steps for episode in parts] == [3, 7, 4, 8]
+    joined = rlds.sources.open(dataset, "train[4:]+train[:2]").select(np.array([2, 0, -1, 1]))
+    assert [episode.num_steps for episode in joined] == [3, 7, 4, 8]
 
 
-def test_comparisons_do_not_hold_for_what_is_no_number(tmp_path):
-    """As in NumPy; `not` and `<>` do not hold either, as for all that is not known."""
+def test_comparisons_are_false_for_nan(tmp_path):
+    """Like in NumPy; `not` and `<>` are false, too, like for NULL."""
     rewards = [[1.0, 2], [np.nan, np.nan], [np.nan, 5], [-1.0, 0], [np.inf, 0]]
     for index, reward in enumerate(rewards):
         steps = {"observation": np.zeros((2, 1)), "action": np.zeros((2, 1))}
@@ -145,10 +145,10 @@ def test_comparisons_do_not_hold_for_what_is_no_number(tmp_path):
         table.where('isnan("return")')
 
 
-def test_numbers_count_over_all_that_is_asked_for(dataset):
+def test_number_counts_the_selected_episodes(dataset):
     episodes = rlds.sources.open(dataset)
-    parts = rlds.sources.open(dataset, "train[4:]+train[:2]")
-    for chosen in (parts, episodes.select([4, 5, 0, 1]), episodes.select([4, 4, 0, 0])):
+    joined = rlds.sources.open(dataset, "train[4:]+train[:2]")
+    for chosen in (joined, episodes.select([4, 5, 0, 1]), episodes.select([4, 4, 0, 0])):
         table = chosen.table()
         indices = np.array(table.arrow(["index"])["index"])
         assert table.where("number in (1, 2)").tolist() == [1, 2]
@@ -165,7 +165,7 @@ def test_numbers_count_over_all_that_is_asked_for(dataset):
         "(select count(*) from range(100000000000) a, range(1000) b where a.range % 7 = 1) > 0",
     ],
 )
-def test_conditions_that_are_wrong_or_do_more_are_refused(dataset, condition, monkeypatch):
+def test_invalid_or_dangerous_conditions_are_refused(dataset, condition, monkeypatch):
     monkeypatch.setattr("rlds.sources.queries._TIME_LIMIT_S", 0.5)
     with pytest.raises(ValueError, match="where: "):
         rlds.sources.open(dataset, where=condition)
@@ -220,7 +220,7 @@ def test_conditions_without_bounds_are_refused(dataset, condition):
         "greatest(steps, 3) = steps and sqrt(steps) > 1 and not (steps < 2) and mod(steps, 2) < 2",
         "now() > timestamp '2020-01-01' and date_part('year', current_date) > 2000",
         "key || 'a' <> 'b' and trim(key) = key and substr(key, 1, 1) <> '' and key[1] <> ''",
-        " or ".join(f"steps = {number}" for number in range(400)),
+        " or ".join(f"steps = {steps}" for steps in range(400)),
         f"number in ({', '.join(map(str, range(20_000)))})",
         "true -- a comment",
     ],
@@ -229,8 +229,8 @@ def test_ordinary_conditions_are_accepted(dataset, condition):
     rlds.sources.open(dataset).where(condition)
 
 
-def test_columns_that_are_meant_are_named(dataset):
-    for condition, meant in (
+def test_errors_suggest_the_intended_columns(dataset):
+    for condition, message in (
         ("retur > 1", "no column 'retur'; did you mean 'return'"),
         ("rewards > 1", "no column 'rewards'; did you mean 'reward.min'"),
         ("lenght > 1 and length > 3", r"no column 'lenght'; did you mean 'steps'\? There are: "),
@@ -246,11 +246,11 @@ def test_columns_that_are_meant_are_named(dataset):
         ("steps > 'a'", "the text 'a' is compared with a number"),
         ("steps like 'a'", "'like' does not accept a number"),
     ):
-        with pytest.raises(ValueError, match=meant):
+        with pytest.raises(ValueError, match=message):
             rlds.sources.open(dataset, where=condition)
 
 
-def test_a_table_is_made_anew_if_a_file_is_another(dataset):
+def test_table_is_rebuilt_if_a_file_changes(dataset):
     assert len(rlds.sources.open(dataset).table()) == 6
     file = dataset / ".rlds" / "episodes-train.parquet"
     written_at = file.stat().st_mtime_ns
@@ -269,7 +269,7 @@ def test_the_table_is_cached_elsewhere_if_the_dataset_folder_cannot_be_written(
     dataset, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
-    (dataset / ".rlds").write_text("No folder can be made here.")
+    (dataset / ".rlds").write_text("This file prevents a folder.")
     assert len(rlds.sources.open(dataset, where="steps > 3")) == 5
     (file,) = (tmp_path / "cache").rglob("*.parquet")
     assert file.name == "episodes-train.parquet"
@@ -287,28 +287,28 @@ def test_a_damaged_episode_has_an_error_and_no_values(dataset):
     assert table.where("error is null").tolist() == [0, 2, 3, 4, 5]
 
 
-def test_two_at_a_time_make_the_same_table(dataset, tmp_path, monkeypatch):
-    """Who is ready first removes the drafts of both; the other one does not begin again."""
+def test_two_readers_at_the_same_time_build_the_same_table(dataset, tmp_path, monkeypatch):
+    """The first removes the drafts of both, and the second does not start again."""
     monkeypatch.setenv("RLDS_CACHE_DIR", str(tmp_path / "cache"))
-    read, other = reading.read, []
+    read, tables = reading.read, []
 
-    def slow(source, split, index, *args):
-        if not other:
-            other.append(None)
-            other[0] = rlds.sources.open(dataset).table()
+    def read_after_other(source, split, index, *args):
+        if not tables:
+            tables.append(None)
+            tables[0] = rlds.sources.open(dataset).table()
         return read(source, split, index, *args)
 
-    monkeypatch.setattr(reading, "read", slow)
-    assert rlds.sources.open(dataset).table().arrow() == other[0].arrow()
+    monkeypatch.setattr(reading, "read", read_after_other)
+    assert rlds.sources.open(dataset).table().arrow() == tables[0].arrow()
     assert [path.name for path in (dataset / ".rlds").iterdir()] == ["episodes-train.parquet"]
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_field_may_be_called_as_a_function(dataset):
+def test_fields_may_have_names_of_functions(dataset):
     queries.check_repeatable("age > 30 and today")
 
 
-def test_processes_and_parts_give_the_same_table(dataset, monkeypatch):
+def test_processes_and_tasks_give_the_same_table(dataset, monkeypatch):
     expected = rlds.sources.open(dataset).table().arrow()
     shutil.rmtree(dataset / ".rlds")
     monkeypatch.setattr(episode_table, "_MAX_TASK_EPISODES", 2)
@@ -317,11 +317,11 @@ def test_processes_and_parts_give_the_same_table(dataset, monkeypatch):
     assert os.listdir(dataset / ".rlds") == ["episodes-train.parquet"]
 
 
-def test_a_table_goes_on_where_it_was_interrupted(dataset, monkeypatch):
+def test_interrupted_table_resumes(dataset, monkeypatch):
     expected = rlds.sources.open(dataset).table().arrow()
     shutil.rmtree(dataset / ".rlds")
     monkeypatch.setattr(episode_table, "_MAX_TASK_EPISODES", 2)
-    read = Reads(monkeypatch, stop_at=4)
+    read = RecordedReads(monkeypatch, stop_at=4)
     with pytest.raises(KeyboardInterrupt):
         rlds.sources.open(dataset).table()
     read.stop_at = None

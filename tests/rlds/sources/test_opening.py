@@ -1,4 +1,4 @@
-"""The one door: `rlds.sources.open`."""
+"""`rlds.sources.open`."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def raw_data(tmp_path_factory):
     return root
 
 
-def same(one, other):
+def assert_equal(one, other):
     tree.map_structure(
         lambda a, b: np.testing.assert_array_equal(np.asarray(a), np.asarray(b)), one, other
     )
@@ -98,9 +98,9 @@ def test_columns_return_the_requested_fields_and_steps(raw_data):
         path, _ = OPENED[name]
         episodes = open_episodes(raw_data / name / path)
         all_columns = episodes.columns(0)
-        part = episodes.columns(0, ["reward", "is_last"], start=1, stop=-1)
-        assert list(part) == ["reward", "is_last"]
-        for field, column in part.items():
+        selected = episodes.columns(0, ["reward", "is_last"], start=1, stop=-1)
+        assert list(selected) == ["reward", "is_last"]
+        for field, column in selected.items():
             np.testing.assert_array_equal(column, all_columns[field][1:-1])
         with pytest.raises(KeyError, match=r"'rewards'; did you mean 'reward'\? There are: "):
             episodes.columns(0, ["rewards"])
@@ -140,7 +140,7 @@ def record(directory, **splits):
                     timestep = env.step(1)
 
 
-def test_a_split_has_to_be_named_if_there_are_several(tmp_path):
+def test_split_is_required_if_there_are_several(tmp_path):
     record(tmp_path, train=2, test=1)
     logs = {split: tmp_path / split for split in ("train", "test")}
     with pytest.raises(KeyError, match=r"pass one of the splits \['train', 'test'\]"):
@@ -151,35 +151,35 @@ def test_a_split_has_to_be_named_if_there_are_several(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["folder_tfrecord", "logs", "rlu_rwrl"])
-def test_slices_of_splits_are_numbered_as_in_tfds(raw_data, name):
-    """With shards, without, and without random access; numbered as TFDS numbers them."""
+def test_slices_of_splits_equal_those_of_tfds(raw_data, name):
+    """With shards, without shards, and without random access."""
     folder = raw_data / name / OPENED[name][0]
     (split,) = open_episodes(folder).splits
     keys = [episode.key for episode in open_episodes(folder)]
     count = len(keys)
-    for part, expected in {
+    for split_slice, expected in {
         f"{split}[1:]": keys[1:],
         f"{split}[-1:]+{split}[:1]": [keys[-1], keys[0]],
         f"{split}[:34%]": keys[: round(0.34 * count)],
         f"{split}[2:1]": [],
         "all": keys,
     }.items():
-        episodes = open_episodes(folder, part)
-        assert [episode.key for episode in episodes] == expected, part
+        episodes = open_episodes(folder, split_slice)
+        assert [episode.key for episode in episodes] == expected, split_slice
         assert len(episodes) == len(expected)
         assert [episodes[index].key for index in range(-len(expected), 0)] == expected
-        assert repr(episodes).endswith(f"split {part!r}, {len(expected)} episodes)")
-    part = open_episodes(folder, f"{split}[1:]")
-    same(part.columns(0, ["reward"]), open_episodes(folder).columns(1, ["reward"]))
+        assert repr(episodes).endswith(f"split {split_slice!r}, {len(expected)} episodes)")
+    tail = open_episodes(folder, f"{split}[1:]")
+    assert_equal(tail.columns(0, ["reward"]), open_episodes(folder).columns(1, ["reward"]))
     with pytest.raises(IndexError, match=rf"split '{split}\[1:\]' has {count - 1} episodes"):
-        part.episode(count - 1)
-    for wrong, message in {
+        tail.episode(count - 1)
+    for split_slice, message in {
         f"{split}[:10": "is not a split or a slice of one, such as 'train",
         f"{split}[:{count + 1}]": f"has only {count} examples",
         f"{split}[:200%]": "200% is more than 100%",
     }.items():
         with pytest.raises(ValueError, match=message):
-            open_episodes(folder, wrong)
+            open_episodes(folder, split_slice)
     with pytest.raises(KeyError, match=r"^.no split 'other\[:2\]', only \["):
         open_episodes(folder, "other[:2]")
     if name != "folder_tfrecord":
@@ -194,12 +194,12 @@ def test_shards_and_several_splits_can_be_selected(tmp_path):
     with tfds_files.append_to(tmp_path, features, "mine", max_examples_per_shard=2) as writer:
         for index, split in enumerate(["train"] * 5 + ["test"] * 3):
             writer.add({"steps": {"action": np.array([index])}}, split)
-    for part, expected in {
+    for splits, expected in {
         "train[1shard:]": [2, 3, 4],
         "test[-1shard]+train[0shard]": [7, 0, 1],
         "all": [0, 1, 2, 3, 4, 5, 6, 7],
     }.items():
-        episodes = open_episodes(tmp_path, part)
+        episodes = open_episodes(tmp_path, splits)
         assert [episodes.columns(i)["action"][0] for i in range(len(episodes))] == expected
 
 
@@ -218,8 +218,8 @@ def test_paths_that_cannot_be_opened_raise_an_error_with_advice(tmp_path):
         file["poses"] = file["grips"] = 1
     with pytest.raises(SourceError) as caught:
         open_episodes(tmp_path / "mine.h5")
-    seen = "unknown format: an HDF5 file with 'grips', 'poses'. The nearest formats are: "
-    assert seen in str(caught.value)
+    message = "unknown format: an HDF5 file with 'grips', 'poses'. The nearest formats are: "
+    assert message in str(caught.value)
     (tmp_path / "torn.hdf5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99))
     with pytest.raises(SourceError, match=r"torn.hdf5: not a complete HDF5 file"):
         open_episodes(tmp_path / "torn.hdf5")
@@ -258,30 +258,30 @@ def test_data_of_two_formats_is_not_guessed(tmp_path, raw_data):
     assert open_episodes(tmp_path, format="tfds").format == "tfds"
 
 
-class Damaged(RluRwrlSource):
-    """The second episode cannot be read."""
+class DamagedSource(RluRwrlSource):
+    """A source whose second episode is unreadable."""
 
     def episodes(self, split, part, after=None):
         for episode in super().episodes(split, part, after):
             if episode.key.endswith(":1"):
-                error = SourceError("it is spoilt", file="x", episode=episode.key)
+                error = SourceError("it is damaged", file="x", episode=episode.key)
                 episode = DamagedEpisode(episode.key, error)
             yield episode
 
 
-def test_a_damaged_episode_is_an_error_of_its_own(raw_data):
-    episodes = Episodes(Damaged(raw_data / "rlu_rwrl"))
+def test_damaged_episode_does_not_affect_other_episodes(raw_data):
+    episodes = Episodes(DamagedSource(raw_data / "rlu_rwrl"))
     assert not episodes.has_random_access
     assert len(episodes) == 4
-    with pytest.raises(SourceError, match="it is spoilt"):
+    with pytest.raises(SourceError, match="it is damaged"):
         episodes[1]
     assert episodes[2].num_steps
     assert episodes[0].num_steps
-    with pytest.raises(SourceError, match="it is spoilt"):
+    with pytest.raises(SourceError, match="it is damaged"):
         list(episodes)
 
 
-OTHERS_MODULE = """
+PLUGIN_MODULE = """
 from pathlib import Path
 
 import numpy as np
@@ -319,13 +319,13 @@ class LineSource(Source):
         )
         return SourceEpisode(str(index), steps, Origin("", 0, len(values)), truncated=False)
 """
-OTHERS_SCRIPT = """
+PLUGIN_SCRIPT = """
 import sys
 import rlds.sources
 path = sys.argv[1]
-found = rlds.sources.formats()["lines"]
-assert found.description == "Text files, each line of which is an episode."
-assert str(found.options["offset"]) == "offset=integer (0)"
+plugin = rlds.sources.formats()["lines"]
+assert plugin.description == "Text files, each line of which is an episode."
+assert str(plugin.options["offset"]) == "offset=integer (0)"
 episodes = rlds.sources.open(path, offset=5)
 assert repr(episodes) == f"Episodes(lines, {path}, split 'train', 2 episodes)"
 assert episodes.columns(1, ["observation"])["observation"].tolist() == [9, 8, 12]
@@ -339,13 +339,13 @@ else:
 """
 
 
-def run_beside_a_distribution(folder, entry_points, script, *arguments):
-    """Runs a script where another distribution is installed that has the module `others_lines`."""
-    described = folder / "others_lines-1.0.dist-info"
-    described.mkdir(exist_ok=True)
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: others-lines\nVersion: 1.0\n")
-    (described / "entry_points.txt").write_text(f"[{registry.ENTRY_POINTS}]\n{entry_points}\n")
-    (folder / "others_lines.py").write_text(OTHERS_MODULE)
+def run_with_plugin(folder, entry_points, script, *arguments):
+    """Runs a script with an installed distribution of the module `plugin_lines`."""
+    dist_info = folder / "plugin_lines-1.0.dist-info"
+    dist_info.mkdir(exist_ok=True)
+    (dist_info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin-lines\nVersion: 1.0\n")
+    (dist_info / "entry_points.txt").write_text(f"[{registry.ENTRY_POINTS}]\n{entry_points}\n")
+    (folder / "plugin_lines.py").write_text(PLUGIN_MODULE)
     path = os.pathsep.join([str(folder), *filter(None, sys.path)])
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", script, *map(str, arguments)],
@@ -356,33 +356,33 @@ def run_beside_a_distribution(folder, entry_points, script, *arguments):
     )
 
 
-def test_others_add_formats_by_an_entry_point(tmp_path):
+def test_plugins_add_formats_by_an_entry_point(tmp_path):
     (tmp_path / "a.lines").write_text("1 2 3\n4 3 7\n")
     folder = tmp_path / "site"
     folder.mkdir()
-    line = "lines = others_lines:LineSource"
-    run = run_beside_a_distribution(folder, line, OTHERS_SCRIPT, tmp_path / "a.lines")
+    line = "lines = plugin_lines:LineSource"
+    run = run_with_plugin(folder, line, PLUGIN_SCRIPT, tmp_path / "a.lines")
     assert not run.returncode, run.stderr
-    line = "npz = others_lines:LineSource"
-    run = run_beside_a_distribution(folder, line, "import rlds.sources as s; s.formats()")
+    line = "npz = plugin_lines:LineSource"
+    run = run_with_plugin(folder, line, "import rlds.sources as s; s.formats()")
     assert (
         "ValueError: two formats have the name 'npz': rlds.formats.npz.source:NpzSource and "
-        "others_lines:LineSource" in run.stderr
+        "plugin_lines:LineSource" in run.stderr
     )
 
 
-def test_a_mistake_in_what_recognizes_the_format_of_others_is_shown(tmp_path):
+def test_bugs_in_recognizes_of_a_plugin_are_shown(tmp_path):
     script = (
-        "import others_lines, rlds.sources\n"
-        "others_lines.LineSource.recognizes = classmethod(lambda cls, path: len(5))\n"
+        "import plugin_lines, rlds.sources\n"
+        "plugin_lines.LineSource.recognizes = classmethod(lambda cls, path: len(5))\n"
         f"rlds.sources.open({os.fspath(tmp_path)!r})\n"
     )
-    run = run_beside_a_distribution(tmp_path, "lines = others_lines:LineSource", script)
+    run = run_with_plugin(tmp_path, "lines = plugin_lines:LineSource", script)
     assert "TypeError: object of type 'int' has no len()" in run.stderr
-    assert "bug in `recognizes` of others_lines:LineSource, the format 'lines'" in run.stderr
+    assert "bug in `recognizes` of plugin_lines:LineSource, the format 'lines'" in run.stderr
 
 
-def made_by_tfds(path):
+def write_with_tfds(path):
     reward = tfds_files.Tensor(dtype=np.dtype(np.float32))
     steps = tfds_files.Dataset(feature=tfds_files.Features(features={"reward": reward}))
     features = tfds_files.Features(features={"steps": steps})
@@ -399,15 +399,15 @@ def made_by_tfds(path):
         (lambda path: raw_robomimic.robomimic(path / "a.hdf5").parent, "robomimic", ""),
         (lambda path: raw_d4rl.mujoco_v2(path / "a.hdf5"), "d4rl", ""),
         (lambda path: record(path, log=1) or path / "log", "envlogger", ""),
-        (lambda path: made_by_tfds(path / "toy"), "tfds", "tfds"),
+        (lambda path: write_with_tfds(path / "toy"), "tfds", "tfds"),
     ],
 )
-def test_formats_that_a_path_cannot_be_of_are_not_loaded(tmp_path, write, format, loaded):
+def test_formats_that_cannot_match_a_path_are_not_loaded(tmp_path, write, format, loaded):
     code = (
         "import sys, rlds.sources as s\n"
         f"assert s.format_of({os.fspath(write(tmp_path))!r}) == {format!r}\n"
-        "found = {m.split('.')[2] for m in sys.modules if m.startswith('rlds.formats.')}\n"
-        "print(*sorted(name for name in found if not name.startswith(('hdf5_', 'rows_'))))\n"
+        "loaded = {m.split('.')[2] for m in sys.modules if m.startswith('rlds.formats.')}\n"
+        "print(*sorted(name for name in loaded if not name.startswith(('hdf5_', 'rows_'))))\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == loaded.split()

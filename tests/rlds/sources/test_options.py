@@ -19,19 +19,19 @@ from rlds_tools.converting import builders
 
 D4rlPybulletSource = rlds.sources.formats()["d4rl_pybullet"].load()
 
-# What any builder has an argument for.
-OF_ALL_BUILDERS = {tfds_builders.EnvLoggerSource: {"config", "float64"}}
+# Arguments of any builder.
+BUILDER_ARGUMENTS = {tfds_builders.EnvLoggerSource: {"config", "float64"}}
 
 
 @pytest.mark.parametrize("name", builders())
-def test_every_option_of_every_source_is_there(name):
+def test_builders_have_every_option_of_their_source(name):
     options = builders()[name].options()
     source = builders()[name].source_class
     _, *expected = inspect.signature(source).parameters.values()
     assert {option.name: option.default for option in options.values() if option.is_json} == {
         parameter.name: parameter.default
         for parameter in expected
-        if parameter.name not in OF_ALL_BUILDERS.get(source, ())
+        if parameter.name not in BUILDER_ARGUMENTS.get(source, ())
     }
 
 
@@ -88,14 +88,14 @@ def test_values_of_another_type_are_refused(kind, text, words):
 def test_unknown_and_repeated_options_are_refused():
     options = options_of(D4rlPybulletSource)
     assert parse_options(options, ["time_limit=7"], "x") == {"time_limit": 7}
-    listed = "'limit'; its options are: time_limit=integer (1000); follow_links=true|false (false)"
-    with pytest.raises(ValueError, match=f"{re.escape(listed)}$"):
+    message = "'limit'; its options are: time_limit=integer (1000); follow_links=true|false (false)"
+    with pytest.raises(ValueError, match=f"{re.escape(message)}$"):
         parse_options(options, ["limit=7"], "x")
     with pytest.raises(ValueError, match="option time_limit is given twice; write a list"):
         parse_options(options, ["time_limit=7", "time_limit=8"], "x")
 
 
-def test_options_go_before_those_of_the_config(tmp_path):
+def test_options_override_those_of_the_config(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
     config = tfds_builders.published.D4rlConfig(name="windows", dataset="walker2d-medium-v2")
     options = {"boundary": "length", "length": 3}
@@ -129,12 +129,12 @@ def test_options_work_with_a_published_config(tmp_path, alignment):
     assert source.parts("train") == ["train-00000-of-00001"]  # The prefix of the config.
 
 
-def test_the_registry_keeps_its_builder():
+def test_registry_keeps_its_builder():
     assert tfds_builders.RldsD4rl(config="file", name="another").name == "another"
     assert tfds.builder_cls("rlds_d4rl") is tfds_builders.RldsD4rl
 
 
-def test_options_are_those_of_the_source(tmp_path):
+def test_builders_refuse_unknown_options_and_pickle_valid_ones(tmp_path):
     with pytest.raises(TypeError, match="RldsMinari: unknown argument 'follow_link'"):
         tfds_builders.RldsMinari(path=tmp_path, follow_link=True)
     options = {"boundary": "length", "length": 3}

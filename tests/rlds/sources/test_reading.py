@@ -1,4 +1,4 @@
-"""The door that raw data goes through: what becomes of errors."""
+"""Errors of raw data: the layer that all sources are read through."""
 
 import dataclasses
 import errno
@@ -15,8 +15,8 @@ from rlds_ecosystem.model.errors import StorageError
 from tfds_builders.builder import convert
 
 
-class Failing(ToySource):
-    """The third episode raises whatever it is given."""
+class FailingSource(ToySource):
+    """A source whose third episode raises `error`."""
 
     error: BaseException = Exception()
 
@@ -27,7 +27,7 @@ class Failing(ToySource):
 
 
 class FailingStream(Stream):
-    """After an error nothing can be read."""
+    """A stream that cannot be read after an error."""
 
     fields = ToySource.fields
 
@@ -49,25 +49,25 @@ def raw(tmp_path):
     return path
 
 
-def failing(raw, error):
-    source = Failing(raw)
+def make_failing(raw, error):
+    source = FailingSource(raw)
     source.error = error
     return source
 
 
-# What no library should raise, but does.
+# Errors that libraries raise for damaged data.
 ERRORS = [
     RecursionError(),
     UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
-    OSError("Can't open file (bad\n superblock)"),  # As HDF5 does: the system said nothing.
+    OSError("Can't open file (bad\n superblock)"),  # Like HDF5, without a number.
     OSError(errno.EINVAL, "Invalid argument"),
     AssertionError(),
 ]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_an_error_of_a_library_is_damage_of_an_episode(raw, error):
-    episodes = list(reading.episodes(failing(raw, error), "train", "0-4"))
+def test_library_errors_are_damage_of_an_episode(raw, error):
+    episodes = list(reading.episodes(make_failing(raw, error), "train", "0-4"))
     assert [type(episode) is DamagedEpisode for episode in episodes] == [False, False, True, False]
     damage = episodes[2].error
     assert damage.__cause__ is error
@@ -77,12 +77,12 @@ def test_an_error_of_a_library_is_damage_of_an_episode(raw, error):
     assert "\n" not in str(damage)
 
 
-def test_an_error_of_a_library_is_left_out(raw, tmp_path):
+def test_episodes_with_library_errors_are_left_out_on_request(raw, tmp_path):
     with pytest.raises(SourceError, match=r"episode toy\.raw:2: cannot be read: KeyError: 'x'"):
-        convert(failing(raw, KeyError("x")), name="toy", data_dir=tmp_path)
+        convert(make_failing(raw, KeyError("x")), name="toy", data_dir=tmp_path)
     with pytest.warns(UserWarning, match="1 episode is damaged"):
         builder = convert(
-            failing(raw, KeyError("x")), name="toy", data_dir=tmp_path, skip_damaged=True
+            make_failing(raw, KeyError("x")), name="toy", data_dir=tmp_path, skip_damaged=True
         )
     assert builder.info.splits["train"].num_examples == 9
 
@@ -105,7 +105,7 @@ def test_an_error_of_a_library_is_left_out(raw, tmp_path):
 )
 def test_system_errors_are_raised_even_if_damage_is_skipped(raw, tmp_path, error):
     with pytest.raises(type(error)) as caught:
-        convert(failing(raw, error), name="toy", data_dir=tmp_path, skip_damaged=True)
+        convert(make_failing(raw, error), name="toy", data_dir=tmp_path, skip_damaged=True)
     assert caught.value is error
 
 
@@ -115,7 +115,7 @@ def test_a_generator_that_raises_ends_its_part():
     assert "episode after 'toy.raw:1': cannot be read: error: no such" in str(damaged.error)
 
 
-def test_an_episode_that_cannot_be_encoded_is_named(raw, tmp_path):
+def test_error_names_episode_that_cannot_be_encoded(raw, tmp_path):
     class Odd(ToySource):
         def read(self, split, index, fields=None, rows=slice(None)):
             return dataclasses.replace(super().read(split, index), steps=None)

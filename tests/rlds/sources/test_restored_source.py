@@ -1,4 +1,4 @@
-"""Exported datasets: what their files state is known beside their sidecar."""
+"""Exported datasets combine facts of their files and of their sidecar."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def _rate_of(episodes):
     return rate_in(episodes.metadata)
 
 
-def test_the_rate_of_an_export_is_that_of_its_files(raw, tmp_path):
+def test_export_has_the_frame_rate_of_its_files(raw, tmp_path):
     rlds.sources.export(raw, "lerobot", tmp_path / "lerobot", fps=10)
     episodes = rlds.sources.open(tmp_path / "lerobot")
     assert _rate_of(episodes) == 10
@@ -41,14 +41,14 @@ def test_the_rate_of_an_export_is_that_of_its_files(raw, tmp_path):
     [dataset] = catalog.datasets()["datasets"]
     assert catalog.view(dataset["id"], "train", 1).outline()["fps"] == 10
 
-    # The rate survives formats that have no place for it.
+    # The rate survives formats that cannot store it.
     rlds.sources.export(tmp_path / "lerobot", "robomimic", tmp_path / "demos.hdf5")
     assert _rate_of(rlds.sources.open(tmp_path / "demos.hdf5")) == 10
     rlds.sources.export(tmp_path / "demos.hdf5", "lerobot", tmp_path / "again")
     assert json.loads((tmp_path / "again/meta/info.json").read_text())["fps"] == 10
 
 
-def test_a_rate_that_was_given_for_an_export_comes_before_that_of_its_source(raw, tmp_path):
+def test_rate_option_of_an_export_overrides_the_rate_of_its_source(raw, tmp_path):
     rlds.sources.export(raw, "lerobot", tmp_path / "slow", fps=10)
     rlds.sources.export(tmp_path / "slow", "lerobot", tmp_path / "fast", fps=20)
     assert _rate_of(rlds.sources.open(tmp_path / "fast")) == 20
@@ -56,12 +56,12 @@ def test_a_rate_that_was_given_for_an_export_comes_before_that_of_its_source(raw
     assert _rate_of(rlds.sources.open(tmp_path / "mcap")) == 5
 
 
-def test_an_assumed_rate_is_not_stated(raw, tmp_path):
+def test_assumed_rate_is_not_stored(raw, tmp_path):
     rlds.sources.export(raw, "mcap", tmp_path / "mcap")
     assert _rate_of(rlds.sources.open(tmp_path / "mcap")) is None
 
 
-def test_lengths_and_faults_are_known_beside_a_sidecar(raw, tmp_path):
+def test_lengths_and_faults_are_available_with_a_sidecar(raw, tmp_path):
     rlds.sources.export(raw, "lerobot", tmp_path / "lerobot", fps=10)
     episodes = rlds.sources.open(tmp_path / "lerobot")
     assert episodes.lengths().num_steps.tolist() == [5, 6, 7]
@@ -76,7 +76,7 @@ def test_lengths_and_faults_are_known_beside_a_sidecar(raw, tmp_path):
     assert any("9999" in finding.text for finding in check.findings)
 
 
-def test_splits_that_are_added_to_an_export_have_their_own_episodes(raw, tmp_path):
+def test_splits_added_to_an_export_have_their_own_episodes(raw, tmp_path):
     rlds.sources.export(raw, "lerobot", tmp_path / "lerobot", fps=10)
     exported = rlds.sources.open(tmp_path / "lerobot")
     info = tmp_path / "lerobot/meta/info.json"
@@ -87,19 +87,19 @@ def test_splits_that_are_added_to_an_export_have_their_own_episodes(raw, tmp_pat
     assert split.lengths().num_steps.tolist() == [6, 7]
 
 
-def _copied(source, target):
+def _copy(source, target):
     shutil.copytree(source, target)
     return target
 
 
-def test_a_sidecar_that_is_missing_or_of_other_data_is_said(raw, tmp_path):
+def test_missing_or_foreign_sidecar_causes_a_warning(raw, tmp_path):
     target = tmp_path / "made"
     rlds.sources.export(raw, "lerobot", target, fps=10)
-    bare, swapped = _copied(target, tmp_path / "bare"), _copied(target, tmp_path / "swapped")
+    bare, swapped = _copy(target, tmp_path / "bare"), _copy(target, tmp_path / "swapped")
     shutil.rmtree(bare / ".rlds")
     with pytest.warns(UserWarning, match=r"bare/\.rlds: it is missing\. The data has a sidecar"):
         episodes = rlds.sources.open(bare)
-    assert [len(episode) for episode in episodes] == [4, 5, 6]  # What LeRobot has of them.
+    assert [len(episode) for episode in episodes] == [4, 5, 6]  # The lengths of LeRobot.
     [fault] = [fault for fault in episodes.source.can.faults("train") if ".rlds" in str(fault)]
     assert isinstance(fault, SourceError)
     rlds.sources.export(rlds.sources.open(target).select([0, 1]), "lerobot", tmp_path / "two")
@@ -107,12 +107,12 @@ def test_a_sidecar_that_is_missing_or_of_other_data_is_said(raw, tmp_path):
     shutil.copytree(tmp_path / "two/.rlds", swapped / ".rlds")
     with pytest.warns(UserWarning, match="it belongs to other data: its digest is"):
         rlds.sources.open(swapped)
-    (swapped / "meta/rlds.json").unlink()  # Of data that others wrote anew.
+    (swapped / "meta/rlds.json").unlink()  # Like data that another program rewrote.
     with pytest.warns(UserWarning, match="it has 2 episodes, and the data 3"):
         rlds.sources.open(swapped)
 
 
-def test_a_damaged_sidecar_names_its_place(raw, tmp_path):
+def test_error_of_a_damaged_sidecar_names_the_file(raw, tmp_path):
     rlds.sources.export(raw, "lerobot", tmp_path / "made", fps=10)
     [keys] = (tmp_path / "made/.rlds/columns").glob("*-key.data")
     keys.write_bytes(keys.read_bytes()[:-1])
@@ -121,8 +121,8 @@ def test_a_damaged_sidecar_names_its_place(raw, tmp_path):
 
 
 @pytest.mark.parametrize("format", ["robomimic", "d4rl", "d3rlpy"])
-def test_visiting_an_exported_file_finds_the_arrays_of_its_format_only(format, raw, tmp_path):
-    """D4RL takes row `i` of every array of a file."""
+def test_visitors_of_an_exported_file_see_only_arrays_of_its_format(format, raw, tmp_path):
+    """D4RL reads row `i` of every array of a file."""
     rlds.sources.export(raw, format, tmp_path / "data.hdf5")
     with h5py.File(tmp_path / "data.hdf5") as file:
         actual = []

@@ -1,4 +1,4 @@
-"""The files of formats, and what is in them."""
+"""Signs of formats in files and their contents."""
 
 import h5py
 import numpy as np
@@ -50,7 +50,7 @@ def test_signs_of_a_file_are_its_name_and_arrays(folder):
     assert file.hdf5_names == ["action"]
 
 
-def test_damage_is_kept(tmp_path):
+def test_damage_of_a_file_is_reported(tmp_path):
     (tmp_path / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99))
     signs = Signs(tmp_path / "a.h5")
     assert not signs.has_file(FileSigns("*.h5", ("action",)))

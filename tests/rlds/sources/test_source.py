@@ -16,7 +16,7 @@ from rlds.sources.source import outline_of
         (None, True, None),
     ],
 )
-def test_the_total_reward_has_no_placeholder(reward, is_final_known, total):
+def test_total_reward_excludes_the_placeholder(reward, is_final_known, total):
     steps = {} if reward is None else {"reward": reward}
     episode = SourceEpisode(
         "0", steps, Origin("file", 0, 3), False, final_observation_known=is_final_known
@@ -27,7 +27,7 @@ def test_the_total_reward_has_no_placeholder(reward, is_final_known, total):
 @pytest.mark.parametrize(
     ("last", "transitions"), [((0, 0), 3), ((0, 0.5), 2), (None, 2)], ids=["ends", "cut", "nothing"]
 )
-def test_an_episode_without_flags_ends_if_all_its_discounts_are_zero(last, transitions):
+def test_episode_without_flags_is_terminal_if_all_discounts_are_zero(last, transitions):
     steps = {"action": np.arange(3)}
     flat, array = steps, steps
     if last is not None:
@@ -39,7 +39,7 @@ def test_an_episode_without_flags_ends_if_all_its_discounts_are_zero(last, trans
         assert outline_of(discounts, False).num_transitions == transitions
 
 
-def test_an_episode_is_shown_in_a_line_and_in_a_table():
+def test_episode_has_a_text_and_a_table():
     steps = {"observation": {"<camera>": np.zeros((900, 4, 4, 3), np.uint8)}, "action": [b""] * 900}
     metadata = {"task": "<b>" + "long" * 99, "goal": np.zeros(9000)}
     episode = SourceEpisode("7", steps, Origin("file", 0, 900), True, metadata=metadata)
@@ -51,7 +51,7 @@ def test_an_episode_is_shown_in_a_line_and_in_a_table():
     assert len(table) < 1000
 
 
-def test_an_episode_gives_its_columns_by_name():
+def test_episode_returns_columns_by_name():
     steps = {"action": np.arange(3)}
     episode = SourceEpisode("0", steps, Origin("", 0, 3), True, metadata={"task": "push"})
     assert len(episode) == 3
@@ -63,7 +63,7 @@ def test_an_episode_gives_its_columns_by_name():
             episode[name]
 
 
-def test_missing_names_of_the_package_lead_to_the_existing_ones():
+def test_errors_of_missing_names_suggest_existing_names():
     with pytest.raises(AttributeError, match=r"no attribute 'load': use rlds\.sources\.open"):
         rlds.load  # noqa: B018
     with pytest.raises(AttributeError, match=r"no attribute 'open': use rlds\.sources\.open"):

@@ -45,7 +45,7 @@ def encoding(feature):
     ],
     ids=str,
 )
-def test_a_spec_becomes_the_feature_of_its_shape_and_dtype(spec, expected):
+def test_specs_become_features_of_their_shape_and_dtype(spec, expected):
     assert repr(feature_from_spec(spec)) == expected
 
 
@@ -54,7 +54,7 @@ def test_images_can_stay_tensors():
     assert repr(feature) == "Tensor(shape=(4, 5, 3), dtype=uint8)"
 
 
-def test_containers_become_dicts_and_empty_ones_vanish():
+def test_containers_become_dicts_and_empty_containers_vanish():
     spec = {"pair": (specs.Array((), np.int32), [specs.Array((), bool)]), 1: {}, "none": [{}, ()]}
     feature = feature_from_spec(spec)
     assert repr(feature["pair"]["0"]) == "Tensor(shape=(), dtype=int32)"
@@ -101,8 +101,8 @@ def test_specs_of_columns_describe_a_row():
 # --- Features given by users ---------------------------------------------------------------------
 
 
-def test_narrowing_tensors_are_stored_as_bytes_instead():
-    given = features.FeaturesDict(
+def test_narrowing_tensors_are_stored_as_bytes():
+    original = features.FeaturesDict(
         {
             "scalar": np.float64,
             "nested": {"matrix": features.Tensor(shape=(None, 2), dtype=np.float64, doc="m")},
@@ -113,30 +113,30 @@ def test_narrowing_tensors_are_stored_as_bytes_instead():
             "exact": features.Sequence({"number": np.float64}, doc="of them"),
         }
     )
-    feature = lossless(given)
+    feature = lossless(original)
     assert encoding(feature["scalar"]) == encoding(feature["nested"]["matrix"]) == "bytes"
     assert encoding(feature["empty"]) == "bytes"
     assert feature["nested"]["matrix"].shape == (None, 2)
     assert feature["nested"]["matrix"].doc.desc == "m"
-    assert feature["kept"] is given["kept"]
-    assert feature["small"] is given["small"]
-    assert feature["words"] is given["words"]
+    assert feature["kept"] is original["kept"]
+    assert feature["small"] is original["small"]
+    assert feature["words"] is original["words"]
     assert feature["exact"].doc.desc == "of them"
 
 
-@pytest.mark.parametrize("of_dicts", [False, True])
-def test_sequences_keep_all_bits(of_dicts):
+@pytest.mark.parametrize("has_dicts", [False, True])
+def test_sequences_keep_all_bits(has_dicts):
     floats = np.array([1 / 3, 2 / 3, np.pi])
-    given = features.Sequence({"y": np.float64} if of_dicts else np.float64)
-    value = {"y": floats} if of_dicts else floats
-    feature = lossless(features.FeaturesDict({"x": given}), "config")
+    original = features.Sequence({"y": np.float64} if has_dicts else np.float64)
+    value = {"y": floats} if has_dicts else floats
+    feature = lossless(features.FeaturesDict({"x": original}), "config")
     info = feature.get_serialized_info()
     example = tfds.core.example_serializer.ExampleSerializer(info).serialize_example(
         feature.encode_example({"x": value})
     )
     parsed = tfds.core.example_parser.ExampleParser(info).parse_example(example)
     stored = feature.decode_example(parsed)["x"]
-    stored = stored["y"] if of_dicts else stored
+    stored = stored["y"] if has_dicts else stored
     assert stored.numpy().tobytes() == floats.tobytes()
 
 
@@ -192,7 +192,7 @@ def test_matching_columns_are_returned():
         ([True, False], np.int64, False),
     ],
 )
-def test_numbers_of_another_width_fit_where_their_value_is_kept(recorded, dtype, fits):
+def test_numbers_of_another_width_fit_if_they_keep_their_value(recorded, dtype, fits):
     columns, feature = np.array(recorded), tfds.features.Tensor(shape=(), dtype=dtype)
     if fits:
         column = match_columns(columns, fields_of(feature), rows=2, where="log")
@@ -205,11 +205,11 @@ def test_numbers_of_another_width_fit_where_their_value_is_kept(recorded, dtype,
 
 def test_sequences_match_dicts_of_their_indices():
     feature = features.FeaturesDict({"0": np.int64, "1": {"0": np.bool_}})
-    one, two = np.array([1, 2]), np.array([True, False])
-    assert match((one, [two]), feature) == {"0": one, "1": {"0": two}}
+    integers, flags = np.array([1, 2]), np.array([True, False])
+    assert match((integers, [flags]), feature) == {"0": integers, "1": {"0": flags}}
 
 
-def test_none_stands_for_an_array_without_elements_and_for_nothing():
+def test_none_stands_for_empty_arrays_and_missing_fields():
     nothing = np.array([None, None], object)
     matched = match(columns(**{"in": {"s": np.array(["a", "b"], object), "e": nothing}}, y=nothing))
     assert matched["in"]["e"].shape == (2, 0)
@@ -231,7 +231,7 @@ def test_none_stands_for_an_array_without_elements_and_for_nothing():
         ({"in": np.array(["a", "b"], object)}, r"in: got str of shape .*, expected the fields"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(changes, words):
+def test_columns_that_do_not_match_are_refused(changes, words):
     with pytest.raises(ValueError, match=f"^log, episode 3, {words}"):
         match({**columns(), **changes})
 
@@ -243,11 +243,11 @@ def test_unknown_dimensions_fit_any_size():
         match({"x": np.zeros((2, 7, 3), np.int64)}, feature)
 
 
-def test_no_texts_are_not_absent():
+def test_empty_arrays_of_texts_are_not_missing():
     fields = {"masks": Field(str, (None,)), "name": Field(str)}
     columns = {"masks": np.empty((1, 0), object), "name": np.array(["a"], object)}
     assert match_columns(columns, fields, rows=1, where="")["masks"].shape == (1, 0)
-    none = {"masks": np.empty((0, 2), object), "name": np.empty(0, object)}
-    assert match_columns(none, fields, rows=0, where="")["name"].shape == (0,)
+    empty = {"masks": np.empty((0, 2), object), "name": np.empty(0, object)}
+    assert match_columns(empty, fields, rows=0, where="")["name"].shape == (0,)
     with pytest.raises(ValueError, match="name: got nothing"):
         match_columns({**columns, "name": np.array([None])}, fields, rows=1, where="")

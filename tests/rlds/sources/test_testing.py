@@ -1,4 +1,4 @@
-"""The contract test for custom formats finds violations. All formats pass it: test_opening."""
+"""The contract test for custom formats detects violations; see test_opening for real formats."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ from rlds.sources.view import SelectedSource
 
 
 class Changed(ToySource):
-    """Episodes of which one attribute, or a column, is another."""
+    """A source whose second episode has changed attributes or columns."""
 
     def __init__(self, path, **changes):
         super().__init__(path, num_episodes=3)
@@ -39,13 +39,13 @@ def broken(request, tmp_path):
     return request.param(tmp_path / "toy")
 
 
-class Unpickled(ToySource):
+class ChangedByPickling(ToySource):
     def __init__(self, path):
         super().__init__(path, num_episodes=3)
         self.add = 0.0
 
     def __reduce__(self):
-        return _with_more, (type(self), self.path)
+        return _unpickle, (type(self), self.path)
 
     def read(self, *arguments):
         episode = super().read(*arguments)
@@ -53,13 +53,13 @@ class Unpickled(ToySource):
         return episode
 
 
-def _with_more(kind, path):
+def _unpickle(kind, path):
     source = kind(path)
     source.add = 1.0
     return source
 
 
-class Forgetful(ToySource):
+class ChangedBySelection(ToySource):
     def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)
         if fields is not None and not any("reward" in field for field in fields):
@@ -82,11 +82,11 @@ class WrongLengths(ToySource):
     can = Can(lengths=lambda split: Lengths.create([9] * 100, final_observation_known=True))
 
 
-class Uncounted(ToySource):
+class WrongTotals(ToySource):
     can = Can(totals=lambda split: {"rows": 1})
 
 
-class NoJson(ToySource):
+class OptionsThatAreNoJson(ToySource):
     about = About(options={"sizes": (1, 2)})
 
 
@@ -102,16 +102,16 @@ class NoJson(ToySource):
         (lambda path: Changed(path, is_first=np.zeros(3, bool)), "'is_first'"),
         (lambda path: Changed(path, is_terminal=np.array([0, 0, 1], bool)), "truncated, and yet"),
         (lambda path: Changed(path, counts={"rows": 7}), "counts of 'rows': got 11, .* total: 6"),
-        (Unpickled, "of a pickled copy: got .*observation: values differ"),
-        (Forgetful, "steps 0 to 1 of 'observation'|of 'action': got values differ"),
+        (ChangedByPickling, "of a pickled copy: got .*observation: values differ"),
+        (ChangedBySelection, "steps 0 to 1 of 'observation'|of 'action': got values differ"),
         (OffByOne, "of 'observation': got"),
         (WrongLengths, "lengths: got"),
-        (Uncounted, "counts of 'rows'"),
-        (NoJson, "options: got .* expected what JSON gives back"),
+        (WrongTotals, "counts of 'rows'"),
+        (OptionsThatAreNoJson, "options: got .* expected what JSON gives back"),
     ],
     indirect=["broken"],
 )
-def test_broken_promises_are_seen(broken, message):
+def test_broken_promises_are_detected(broken, message):
     with pytest.raises((AssertionError, ValueError), match=message):
         check_source(broken)
 
@@ -124,7 +124,7 @@ def test_exports_keep_episodes(format, tmp_path):
     assert exported.num_episodes == 3
 
 
-def test_an_export_that_forgets_a_field_is_seen(tmp_path, monkeypatch):
+def test_export_without_placement_of_a_field_is_detected(tmp_path, monkeypatch):
     kind = rlds.sources.formats()["zarr"].load_export()
     placements = kind.placements
     monkeypatch.setattr(kind, "placements", lambda self: placements(self)[1:])
@@ -132,12 +132,12 @@ def test_an_export_that_forgets_a_field_is_seen(tmp_path, monkeypatch):
         check_export("zarr", Episodes(ToySource(tmp_path, 3)), tmp_path / "made")
 
 
-def test_differences_name_facts_and_fields(tmp_path):
+def test_differences_name_attributes_and_fields(tmp_path):
     episodes = Episodes(ToySource(tmp_path, 3))
-    one, two = episodes[0], dataclasses.replace(episodes[2], key="b", metadata={})
-    steps = dict(two.steps, reward=two.steps["reward"].astype("f8"))
-    actual = list(differences(one, dataclasses.replace(two, steps=steps), skipped=["steps/action"]))
-    assert f"key: {one.key!r} became 'b'" in actual
+    old, new = episodes[0], dataclasses.replace(episodes[2], key="b", metadata={})
+    steps = dict(new.steps, reward=new.steps["reward"].astype("f8"))
+    actual = list(differences(old, dataclasses.replace(new, steps=steps), skipped=["steps/action"]))
+    assert f"key: {old.key!r} became 'b'" in actual
     assert "seed: missing" in actual
     assert "steps/reward: float32 of shape (2,) became float64 of shape (4,)" in actual
     assert not any("action" in message for message in actual)
@@ -160,22 +160,22 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("kind", VIEWS)
-def test_a_view_makes_of_rows_what_it_makes_of_episodes(kind):
+def test_views_give_the_same_rows_as_their_episodes(kind):
     check_view(VIEWS[kind](RobotSource()))
 
 
-def _more(source, rng):
-    """A view of a source, at random."""
+def _random_view(source, rng):
+    """Returns a random view of a source."""
     [split] = source.splits
-    number = source.num_episodes(split)
-    some = rng.random(number) < 0.5
+    count = source.num_episodes(split)
+    is_chosen = rng.random(count) < 0.5
     is_named = "steps/command" in fields_of(source)
     views = [
-        lambda: SelectedSource(source, {"some": rng.permutation(number)[:4]}, base_split=split),
+        lambda: SelectedSource(source, {"some": rng.permutation(count)[:4]}, base_split=split),
         lambda: JoinedSource([Episodes(source, split)] * 2, ["", f"{rng.random()}/"]),
-        lambda: FillView(source, "steps/reward", float(rng.integers(9)), some),
-        lambda: TrimView(source, np.zeros(number, int), np.where(some, 1, -1)),
-        lambda: FlagsView(source, some),
+        lambda: FillView(source, "steps/reward", float(rng.integers(9)), is_chosen),
+        lambda: TrimView(source, np.zeros(count, int), np.where(is_chosen, 1, -1)),
+        lambda: FlagsView(source, is_chosen),
     ]
     if not is_named:
         views.append(lambda: RenameView(source, "steps/action", "steps/command"))
@@ -183,21 +183,21 @@ def _more(source, rng):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_stacks_of_views_make_of_rows_what_they_make_of_episodes(seed):
+def test_stacks_of_views_give_the_same_rows_as_their_episodes(seed):
     rng, source = np.random.default_rng(seed), RobotSource()
     for _ in range(4):
-        source = _more(source, rng)
+        source = _random_view(source, rng)
     check_view(source)
 
 
-class Mixing(View):
-    """A view that looks at other rows, and does not say so."""
+class MixingView(View):
+    """A view that uses other rows without a declaration."""
 
-    def make(self, values, of, fields):
+    def make(self, values, rows, fields):
         path = "steps/reward"
         return {**values, path: np.cumsum(values[path], dtype="f4")} if path in values else values
 
 
-def test_a_view_that_mixes_rows_is_seen():
+def test_view_that_mixes_rows_is_detected():
     with pytest.raises(AssertionError, match="rows of 'reward': got values differ"):
-        check_view(Mixing(RobotSource()))
+        check_view(MixingView(RobotSource()))

@@ -1,4 +1,4 @@
-"""Pixels of steps, against files that are decoded as a whole."""
+"""Pixels of steps equal files that are decoded completely."""
 
 import pickle
 
@@ -38,7 +38,7 @@ def _check(episodes, cameras=(TOP, WRIST)):
         assert actual.keys() >= {"joints"}
 
 
-def test_steps_have_the_pixels():
+def test_steps_contain_the_pixels():
     packets = Episodes(ClipSource())
     assert cameras_of(packets.source.fields.episode) == [TOP, WRIST]
     episodes = with_frames(packets)
@@ -46,9 +46,9 @@ def test_steps_have_the_pixels():
     _check(pickle.loads(pickle.dumps(episodes)))
     assert lookup(episodes.spec["steps"], TOP).shape == (48, 64, 3)
     assert episodes[0].metadata == episodes.peek(0).metadata == {"seed": 0}
-    one = with_frames(packets, [TOP])
-    _check(one, [TOP])
-    assert WRIST in one[0].metadata["video"]
+    top_only = with_frames(packets, [TOP])
+    _check(top_only, [TOP])
+    assert WRIST in top_only[0].metadata["video"]
     with pytest.raises(KeyError, match=r"no video of 'front', only of \['observation/images/top"):
         with_frames(packets, ["front"])
     with pytest.raises(ValueError, match="the steps have a field"):
@@ -59,7 +59,7 @@ class _WithField(ClipSource):
     fields = ClipSource.fields.replace(steps={**ClipSource.fields.steps, WRIST: np.int64})
 
 
-def test_a_dataset_of_tfds_keeps_the_clips(tmp_path):
+def test_tfds_dataset_keeps_the_clips(tmp_path):
     materialise(Episodes(ClipSource()), tmp_path / "dataset")
     episodes = rlds.sources.open(tmp_path / "dataset")
     stored, raw = (
@@ -71,7 +71,7 @@ def test_a_dataset_of_tfds_keeps_the_clips(tmp_path):
 
 
 def test_steps_without_a_frame_are_marked_and_their_pixels_are_refused(tmp_path):
-    """Their pixels are read with a mark only, and no video is made of them."""
+    """Their pixels are readable only with a mark, and cannot be exported as video."""
     episodes = with_frames(Episodes(ClipSource()))
     assert episodes[1].steps[f"{WRIST}_known"].tolist() == [step != 3 for step in range(14)]
     assert episodes.columns(1, [WRIST], 4, 14)[WRIST].shape == (10, 48, 64, 3)
@@ -93,7 +93,7 @@ def test_steps_without_a_frame_are_marked_and_their_pixels_are_refused(tmp_path)
             export(source, "mcap", tmp_path / "made", codec="h264")
 
 
-def test_clips_that_cannot_be_decoded_raise_an_error_for_the_requested_frames_only():
+def test_undecodable_clips_raise_errors_for_requested_frames_only():
     clips = {
         0: Clip(b"no video"),
         1: Clip(encoded("h264", 10)),  # Fewer frames than steps.
