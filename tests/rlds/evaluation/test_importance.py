@@ -287,7 +287,8 @@ def test_censored_episodes_are_refused_observed_or_dropped():
     estimate = importance_sampling(data, target, **options, censored="drop")
     expected = importance_sampling(data.select([0, 1, 2]), target, **options)
     assert estimate.value == expected.value
-    assert (estimate.num_episodes, estimate.end_counts.unknown, estimate.end_counts.censored) == (3, 0, 0)
+    ends = estimate.end_counts
+    assert (estimate.num_episodes, ends.unknown, ends.censored) == (3, 0, 0)
     assert "1 of 4 episodes were cut before step 3 and left out" in estimate.warnings[-1]
     estimate = importance_sampling(
         data, target, **options, censored="drop", episode_weights=[0, 3, 1, 1]
