@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import signal
 import sys
 import threading
+import traceback
 import weakref
+from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 __all__ = ["close_at_exit", "leave_to_wrapper"]
 
@@ -53,29 +56,38 @@ def leave_to_wrapper(recorder: Recorder) -> None:
     _recorders.pop(recorder, None)
 
 
-def _exit(signal_number: int, frame: FrameType | None) -> NoReturn:
+def _exit(signal_number: int, frame: FrameType | None) -> None:
     if os.getpid() != _owner:
         # Exceptions during a fork are ignored.
         signal.signal(signal_number, signal.SIG_DFL)
         os.kill(os.getpid(), signal_number)
+    if any(each.f_code is _resend.__code__ for each, _ in traceback.walk_stack(frame)):
+        # Python drops exceptions of the hook without calling it for them.
+        _send_later(signal_number)
+        return
     # Recorders are closed at exit, because the signal may interrupt a call of a recorder.
     exit_error = SystemExit(128 + signal_number)
-    _resend_if_dropped(exit_error, signal_number)
+    hook = sys.unraisablehook
+    sys.unraisablehook = functools.partial(_resend, exit_error, hook, signal_number)
     raise exit_error
 
 
-def _resend_if_dropped(exit_error: SystemExit, signal_number: int) -> None:
+def _resend(
+    exit_error: SystemExit,
+    previous_hook: Callable[[sys.UnraisableHookArgs], object],
+    signal_number: int,
+    unraisable: sys.UnraisableHookArgs,
+) -> None:
     """Sends SIGTERM again if Python drops its exception, in destructors or garbage collection."""
-    previous_hook = sys.unraisablehook
+    if unraisable.exc_value is not exit_error:
+        previous_hook(unraisable)
+        return
+    sys.unraisablehook = previous_hook
+    _send_later(signal_number)
 
-    def resend(unraisable: sys.UnraisableHookArgs) -> None:
-        if unraisable.exc_value is not exit_error:
-            previous_hook(unraisable)
-            return
-        sys.unraisablehook = previous_hook
-        threading.Timer(0.01, os.kill, (os.getpid(), signal_number)).start()
 
-    sys.unraisablehook = resend
+def _send_later(signal_number: int) -> None:
+    threading.Timer(0.01, os.kill, (os.getpid(), signal_number)).start()
 
 
 @atexit.register

@@ -76,6 +76,19 @@ def record(writer, *observations):
             "gc.collect(); time.sleep(60)",
             143,
         ),
+        # The signal that replaces the dropped exception arrives before the hook of it returns.
+        (
+            "logger, start = begin(), threading.Thread.start\n"
+            "def slow_start(thread):\n"
+            "  threading.Thread.start = start\n"
+            "  start(thread)\n"
+            "  time.sleep(0.1)\n"
+            "threading.Thread.start = slow_start\n"
+            "terminate = lambda phase, about: signal.raise_signal(signal.SIGTERM)\n"
+            "gc.callbacks.append(lambda *args: gc.callbacks.clear() or terminate(*args))\n"
+            "gc.collect(); time.sleep(60)",
+            143,
+        ),
     ],
 )
 def test_an_orderly_end_of_the_process_keeps_all_steps(tmp_path, code, status):
