@@ -31,7 +31,7 @@ def test_tensorflow_is_loaded_only_for_transformations() -> None:
     assert run.stdout == "tensorflow\ntensorflow\n"
 
 
-def test_all_ways_to_import_are_the_same() -> None:
+def test_all_ways_to_import_give_the_same_module() -> None:
     import rlds.transformations
     from rlds import transformations as by_package
     from rlds.transformations import batch, flexible_batch

@@ -98,7 +98,7 @@ def test_violations_name_the_step_and_field(changes: dict, violations: list) -> 
     columns = with_changes(columns, **arrays)
     for data in all_forms(columns, episode_id=["a"]):
         report = validate(data, finite_fields=["reward", "observation"])
-        # A list lacks a missing flag in each step.
+        # In a list, each step lacks the flag.
         actual = report.violations[: len(violations)]
         assert actual == tuple(
             Violation(message, 0, "a", step, field) for step, field, message in violations

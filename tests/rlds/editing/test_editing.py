@@ -154,7 +154,7 @@ def test_operations_change_episodes_and_fields(robot, tmp_path):
     assert trimmed["is_last"].tolist() == [False, False, True]
     assert trimmed["is_first"].tolist() == [True, False, False]
     assert not trimmed.truncated
-    assert after[3]["reward"].tolist() == [2] * 4 + [0]  # A placeholder stays one.
+    assert after[3]["reward"].tolist() == [2] * 4 + [0]  # The placeholder is unchanged.
     assert after[1]["observation"].keys() == {"joints"}
     assert after[1]["speed"].tolist() == [0, 1, 2, 3, 4, 5]
     assert np.array_equal(after[1]["action"], before[1]["action"])
@@ -556,8 +556,8 @@ def check_duplicates(robot, tmp_path):
     leak = Merge([tmp_path / "second"])
     with pytest.raises(ValueError, match=r"in test and train: 5, .* episode 0 of .*second:"):
         editing.prepare_edit(tmp_path / "first", [leak])
-    kept = editing.prepare_edit(tmp_path / "first", [dataclasses.replace(leak, duplicates="keep")])
-    assert kept.num_episodes == {"test": 5, "train": 5}
+    edit = editing.prepare_edit(tmp_path / "first", [dataclasses.replace(leak, duplicates="keep")])
+    assert edit.num_episodes == {"test": 5, "train": 5}
     drop = dataclasses.replace(leak, duplicates="drop")
     edit = editing.prepare_edit(tmp_path / "first", [drop])
     assert edit.num_episodes == {"test": 5}
@@ -730,7 +730,7 @@ def test_edits_keep_episodes_in_every_format(name, tmp_path, monkeypatch):
     path = hostile_sources.write_raw(name, tmp_path)
     options = hostile_sources.OPTIONS.get(name, {})
     before = rlds.sources.open(path, "all", **options)
-    kept = [as_converted(episode) for episode in before][1:]
+    expected = [as_converted(episode) for episode in before][1:]
     origins = (before[1].origin, as_converted(before[1]).origin)
     labels = (path if path.is_dir() else tmp_path) / ".rlds" / "labels"
     labels.mkdir(parents=True)
@@ -751,7 +751,7 @@ def test_edits_keep_episodes_in_every_format(name, tmp_path, monkeypatch):
     assert (declared.kind, declared.unit) == ("velocity", "m/s")
     assert not any(b".draft" in data for data in read_files(tmp_path).values())
     after = [as_converted(episode) for episode in rlds.sources.open(path, "all")]
-    for episode, actual in zip(kept, after, strict=True):
+    for episode, actual in zip(expected, after, strict=True):
         assert actual["speed"].tolist() == list(range(len(actual)))
         ignored = {"steps/speed", "key", "lerobot/row", "steps/index", "steps/episode_index"}
         if name == "lerobot":  # Clips are joined to one file: packets are the same.
@@ -806,15 +806,15 @@ def test_changed_values_are_read_back_in_every_format(name, tmp_path):
     expected = [as_converted(episode) for episode in rlds.sources.Episodes(view, "all")]
     assert {len(episode) for episode in expected} <= {1, 2}
     rlds.edit(path, *operations, options=options)
-    for kept in (expected, expected[1:]):
+    for remaining in (expected, expected[1:]):
         actual = [as_converted(episode) for episode in rlds.sources.open(path, "all")]
-        for episode, edited in zip(kept, actual, strict=True):
+        for episode, edited in zip(remaining, actual, strict=True):
             ignored = {"key", "lerobot/row", "steps/index", "steps/episode_index"}
             ignored.add("video/observation/images/top/clip")  # Clips are cut again.
             if name.startswith("d4rl"):  # They mark the new ends of episodes.
                 ignored |= {"steps/timeouts", "steps/terminals"}
             assert list(differences(episode, edited, ignored)) == []
-        if kept is expected:  # The condition builds the table of episodes.
+        if remaining is expected:  # The condition builds the table of episodes.
             rlds.edit(path, Delete(where="index = 0 and digest is not null"))
 
 

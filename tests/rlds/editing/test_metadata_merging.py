@@ -161,7 +161,7 @@ def test_field_changes_keep_metadata_of_other_fields(name, tmp_path):
     assert as_converted(after[0]).metadata.keys() >= metadata.keys()
 
 
-def test_edits_keep_attributes_that_robomimic_replays(tmp_path):
+def test_edits_keep_attributes_that_robomimic_needs_for_replays(tmp_path):
     path = tmp_path / "a.hdf5"
     write_demonstrations(path, make_env_args(is_delta=True))
     changes = [Rename("observation/eef", "observation/hand"), Add("quality", quality)]

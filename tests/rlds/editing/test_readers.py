@@ -208,11 +208,11 @@ def test_a_second_editor_is_refused(tmp_path):
         first.result()
 
     def late(episode):
-        if not done:
-            done.append(rlds.edit(path, Describe("robot", "arm")))
+        if not edits:
+            edits.append(rlds.edit(path, Describe("robot", "arm")))
         return 2
 
-    done = []
+    edits = []
     with pytest.raises(StorageError, match="has changed since it was opened; repeat the edit"):
         rlds.edit(path, Add("late", late))
     episodes = rlds.sources.open(path)

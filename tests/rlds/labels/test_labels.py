@@ -65,10 +65,10 @@ def test_latest_label_applies_and_data_stays_unchanged(dataset):
         ("bob", "good"),
     ]
     labels.retract("quality", 1, by="ann")
-    again = rlds.labels.open(dataset)
-    assert [(row.annotator, row.value) for row in again.of_episode(1)] == [("bob", "good")]
+    reopened = rlds.labels.open(dataset)
+    assert [(row.annotator, row.value) for row in reopened.of_episode(1)] == [("bob", "good")]
     labels.add("quality", 1, "poor", by="ann")
-    assert {row.value for row in again.of_episode(1)} == {"good", "poor"}  # Seen without reopening.
+    assert {row.value for row in reopened.of_episode(1)} == {"good", "poor"}  # Seen at once.
     lines = (dataset / ".rlds" / "labels" / "quality.jsonl").read_text().splitlines()
     assert len(lines) == 7
     assert json.loads(lines[5])["retracts"] == json.loads(lines[2])["id"]
@@ -180,12 +180,12 @@ def test_labels_are_carried_to_changed_episodes(dataset, tmp_path, format, name)
     assert after[3] == [("score", 2.0, None, None, "bob")]
     old, new = labels.of_episode(2)[0], output.of_episode(2)[0]
     assert (new.at, new.tool) == (old.at, f"carried from {old.id}")
-    again = tmp_path / f"again-{name}"
-    for target in (again, tmp_path / f"third-{name}"):
+    first_copy = tmp_path / f"again-{name}"
+    for target in (first_copy, tmp_path / f"third-{name}"):
         rename = editing.Rename("observation", "state"), editing.Keep("index in (1, 2, 3)")
         rlds.edit(tmp_path / name, *rename, to=target, allow_loss=True)
         assert values_by_episode(rlds.labels.open(target)) == after[1:4]
-    ids = [[row.id for row in rlds.labels.open(path)] for path in (again, target)]
+    ids = [[row.id for row in rlds.labels.open(path)] for path in (first_copy, target)]
     assert ids[0] == ids[1]  # A merge keeps each label once.
 
 

@@ -38,7 +38,7 @@ def test_fields_of_registered_datasets_have_names(tmp_path):
     fields = source.fields.steps
     names = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
     assert fields["action"].names == fields["observation"]["state"].names == names
-    assert fields["action"].unit is None  # The elements have two units and none.
+    assert fields["action"].unit is None  # The elements differ in their units.
     source = FolderSource(raw_oxe.fractal(tmp_path / "fractal"))
     action = source.fields.steps["action"]
     assert (action["world_vector"].names, action["world_vector"].unit) == (("x", "y", "z"), "m")

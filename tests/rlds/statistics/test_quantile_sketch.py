@@ -32,7 +32,7 @@ def rank_error(rows: np.ndarray, values: np.ndarray, q: float) -> float:
     q=st.floats(0, 1),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_few_values_are_exact(count: int, q: float, seed: int) -> None:
+def test_quantiles_of_few_values_are_exact(count: int, q: float, seed: int) -> None:
     rows = np.random.default_rng(seed).integers(0, 100, size=(count, 3)).astype(np.float64)
     sketch = make_sketch(rows, chunk=777)
     assert sketch.error == 0.0
@@ -45,17 +45,17 @@ def shuffle(rows: np.ndarray) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [shuffle, np.sort, np.flip, lambda rows: rows % 7.0])
-def test_many_values_are_within_the_stated_error(order) -> None:
+def test_quantiles_of_many_values_are_within_the_stated_error(order) -> None:
     rows = order(np.random.default_rng(0).normal(size=(300_000, 2)) * 1000)
     sketch = make_sketch(rows, chunk=4321)
     bound = np.log2(len(rows) / CAPACITY) / (2 * CAPACITY) + 2e-4
     assert 0.0 < sketch.error < bound
     for q in QUANTILES:
         assert rank_error(rows, sketch.quantile(q), q) <= sketch.error + 1 / len(rows)
-    kept = sketch._buffer.nbytes + sum(
+    num_bytes = sketch._buffer.nbytes + sum(
         level.half.nbytes for level in sketch._levels.values() if level.half is not None
     )
-    assert kept < rows.nbytes / 5
+    assert num_bytes < rows.nbytes / 5
 
 
 @settings(max_examples=5)

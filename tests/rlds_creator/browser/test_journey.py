@@ -82,7 +82,7 @@ class Hands:
         self.page.locator(f".play[data-state={state}]").wait_for()
 
     def press(self, key):
-        """Presses a key, and waits for the pictures of what it does."""
+        """Presses a key, and waits for the next picture."""
         before = len(self.frames)
         self.page.keyboard.press(key)
         self.wait(before + 1)

@@ -57,7 +57,7 @@ class Game:
         self.page.wait_for_selector(selector, timeout=20_000)
 
     def await_pause(self):
-        """Waits for a pause, and for the last picture before it, which may come after the news."""
+        """Waits for a pause and the last picture before it, which may come after the message."""
         self.await_state("paused")
         step = self.state["episode"]["num_steps"] - 1
         self.await_step(step)
@@ -273,8 +273,8 @@ def check_replay(served, visitor, row, steps):
     for _ in range(3):
         keyboard.press("ArrowRight")
     page.wait_for_selector(".picture canvas[data-step='3']")
-    shown = page.evaluate("document.querySelector('.picture canvas').toDataURL()")
-    picture = Image.open(io.BytesIO(base64.b64decode(shown.partition(",")[2])))
+    data_url = page.evaluate("document.querySelector('.picture canvas').toDataURL()")
+    picture = Image.open(io.BytesIO(base64.b64decode(data_url.partition(",")[2])))
     assert read_drawn(np.asarray(picture.convert("RGB")))[0] == 3
     page.wait_for_url(re.compile(r"\?t=3$"))
 

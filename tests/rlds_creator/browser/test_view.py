@@ -475,7 +475,7 @@ def test_assumed_rate_is_marked_and_can_be_set(viewed, visit):
     assert visitor.troubles == []
 
 
-def test_values_and_pictures_are_of_the_same_step_while_it_plays(tmp_path, visit):
+def test_values_and_pictures_are_of_the_same_step_during_playback(tmp_path, visit):
     _record(tmp_path / "log")
     actions = rlds.sources.open(tmp_path / "log")[0].steps["action"]
     with serving(view_app(Catalog([tmp_path / "log"]))) as server:
@@ -506,12 +506,12 @@ def test_values_and_pictures_are_of_the_same_step_while_it_plays(tmp_path, visit
         expect(page.locator(".replay")).to_have_attribute("data-step", "3")
         held[0].continue_()
         page.wait_for_selector(f".picture canvas[data-step='{_STEPS - 1}']")
-        seen = page.evaluate("seen")
-    assert {step for step, _, _ in seen} >= {0, 3, 4, _STEPS - 1}
-    for step, pictures, shown in seen:
+        samples = page.evaluate("seen")
+    assert {step for step, _, _ in samples} >= {0, 3, 4, _STEPS - 1}
+    for step, pictures, values in samples:
         assert pictures == [step, step]
         if step < _STEPS - 1:
-            assert shown == pytest.approx(actions[step], abs=1e-2)
+            assert values == pytest.approx(actions[step], abs=1e-2)
 
 
 def test_keys_before_the_labels_load_apply_to_the_shown_step(tmp_path, visit):

@@ -82,7 +82,7 @@ def test_two_arms_have_the_keys_of_plain_arrays() -> None:
     assert arm.action(press("ArrowRight"))[0] == 0.5
 
 
-def test_keys_can_be_changed() -> None:
+def test_arms_accept_key_overrides() -> None:
     assert robosuite(KeyG={"z": -1}).action(press("KeyG"))[2] == -1
     with pytest.raises(ValueError, match="cannot move 'up'"):
         robosuite(KeyG={"up": 1})

@@ -1,4 +1,4 @@
-"""Robots that MuJoCo simulates and draws. The pictures are small, because software is slow."""
+"""Robots that MuJoCo simulates and draws. The pictures are small: software rendering is slow."""
 
 import copy
 import os

@@ -44,7 +44,7 @@ def test_keys_without_a_character_have_actions_once_per_press(keys):
     assert keys.idle is None
 
 
-def test_controls_say_what_characters_do(keys):
+def test_controls_list_the_action_of_each_character(keys):
     assert {control.does for control in keys.controls} == set(MEANINGS)
     assert ["H"] in [list(control.inputs) for control in keys.controls]
 

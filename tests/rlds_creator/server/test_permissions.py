@@ -26,7 +26,7 @@ class People:
         self.draft = self.ask("owner", "POST", "/api/studies", self.new_study("draft"))[1]
 
     def enter(self, role):
-        """Lets a new person in; returns the cookie of their browser."""
+        """Adds a person by an invitation; returns the cookie of their browser."""
         _, token = self.served.creator.store.invite(role)
         body = {"token": token, "name": f"The {role}"}
         status, headers, _ = self.served.fetch("POST", "/api/enter", body)
@@ -222,8 +222,8 @@ def test_latest_label_of_each_person_is_shown(people) -> None:
         ("success", "yes", "The annotator", True),
         ("success", "no", "The owner", False),
     ]
-    listed = people.ask("viewer", "GET", "/api/episodes?queue=disagreement")[1]["episodes"]
-    assert "judged" in {one["id"] for one in listed}
+    episodes = people.ask("viewer", "GET", "/api/episodes?queue=disagreement")[1]["episodes"]
+    assert "judged" in {one["id"] for one in episodes}
     # A new choice of an annotator replaces their earlier one.
     add_label("annotator", "verdict", "cancelled")
     assert shown_labels()[:2] == [
@@ -270,8 +270,8 @@ def test_invitation_link_admits_one_person(people) -> None:
     assert (person["name"], person["role"]) == ("Kim", "viewer")
     status, answer = people.served.call("POST", "/api/enter", {"token": token})
     assert (status, answer["error"]["code"]) == (401, "invite")
-    listed = people.ask("owner", "GET", "/api/people")[1]
-    assert token not in str(listed)
+    people_and_invites = people.ask("owner", "GET", "/api/people")[1]
+    assert token not in str(people_and_invites)
 
     invite = people.ask("owner", "POST", "/api/invites", {"role": "viewer"})[1]
     token = invite["link"].partition("#")[2]

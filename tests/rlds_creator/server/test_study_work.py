@@ -19,7 +19,7 @@ class Lab:
         self.owner = self.enter(served.creator.store.invite(Role.OWNER)[1], "Olga")
 
     def enter(self, token, name):
-        """Lets somebody in; returns the cookie of their browser."""
+        """Enters by a token; returns the cookie of the browser."""
         body = {"token": token, "name": name}
         status, headers, _ = self.served.fetch("POST", "/api/enter", body)
         assert status == 200
@@ -53,8 +53,8 @@ def test_study_link_shows_only_its_study(lab) -> None:
     study, other = lab.study(), lab.study(name="Other")
     player = lab.invite(study)
     assert lab.ask(player, "GET", "/api/me")[1]["person"]["study"] == study["id"]
-    listed = lab.ask(player, "GET", "/api/studies")[1]["studies"]
-    assert [one["id"] for one in listed] == [study["id"]]
+    studies = lab.ask(player, "GET", "/api/studies")[1]["studies"]
+    assert [one["id"] for one in studies] == [study["id"]]
     assert lab.ask(player, "GET", f"/api/studies/{other['id']}")[0] == 404
     assert lab.ask(player, "POST", "/api/plays", {"study": other["id"]})[0] == 404
     play = lab.ask(player, "POST", "/api/plays", {"study": study["id"]})[1]["play"]
@@ -164,8 +164,8 @@ def test_first_episodes_are_practice_and_not_data(lab, tmp_path) -> None:
     # A rejected episode does not count as practice.
     assert [one["is_practice"] for one in episodes] == [True, True, True, False, False]
     assert start_play(lab, study, player)[1]["error"]["code"] == "quota"
-    (listed,) = lab.ask(player, "GET", "/api/studies")[1]["studies"]
-    assert (listed["num_episodes"], listed["num_completed"], listed["mine"]) == (5, 2, 2)
+    (study_row,) = lab.ask(player, "GET", "/api/studies")[1]["studies"]
+    assert (study_row["num_episodes"], study_row["num_completed"], study_row["mine"]) == (5, 2, 2)
     path = f"/api/episodes?study={study['id']}&is_practice="
     assert [lab.good("GET", path + value)["total"] for value in ("true", "false")] == [3, 2]
 

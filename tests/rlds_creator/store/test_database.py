@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
     file = tmp_path / "creator.sqlite"
-    for mode in (None, 0o644):  # A new one, and one of an earlier release.
+    for mode in (None, 0o644):  # A new file, and one of an earlier release.
         if mode is not None:
             file.chmod(mode)
         with Store.open(file) as store:

@@ -406,7 +406,7 @@ def test_delete_episodes_deletes_all_or_none(
     tag = store.add_label(first, "good")
 
     assert store.playing() == running
-    for episode in running:  # All, or none.
+    for episode in running:  # Nothing is deleted.
         with pytest.raises(InUseError):
             store.delete_episodes([first, episode.id])
     unknown = [f"unknown{index}" for index in range(7)]
@@ -577,7 +577,7 @@ def test_latest_verdicts_decide_states_and_queues(store: Store, owner: Person, p
     assert store.episode(second.id).success is False
     times = [row.at for row in store.labels(second.id, history=True)]
     assert times == sorted({*times})
-    # An episode without a verdict has none of the player.
+    # An abandoned episode has no verdict of the player.
     store.add_label(abandoned.id, "verdict", "cancelled", by=bao)
     assert values(abandoned) == [("verdict", "cancelled", bao)]
 
@@ -605,10 +605,10 @@ def test_exports_keep_their_request_and_progress(store: Store, owner: Person) ->
     assert store.exports(owner.id) == [first]
     running = store.update_export(first.id, state=ExportState.RUNNING, progress=0.25)
     assert running == replace(first, state=ExportState.RUNNING, progress=0.25)
-    done = store.update_export(
+    finished = store.update_export(
         first.id, state=ExportState.DONE, progress=1.0, num_bytes=5_000_000_000
     )
-    assert store.export(first.id) == done
+    assert store.export(first.id) == finished
     with pytest.raises(TypeError, match="person of a download"):
         store.update_export(first.id, person=anna.id)
     store.delete_export(first.id)

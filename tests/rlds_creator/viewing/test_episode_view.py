@@ -206,7 +206,7 @@ def test_pictures_of_every_layout_are_shown(recording):
     assert pixels("heat", 0)[0, :3].tolist() == [0, 255, 0]
     assert "scaled" not in fields["observation/rgb"]
     assert fields["observation/channels_first"]["scaled"] == [0, 1]
-    # Large pictures are lossy, and can be made smaller, but never larger.
+    # Large pictures are lossy, and become smaller on demand, but never larger.
     large = view.picture(1, "observation/large")
     assert large[1] == "image/jpeg"
     assert np.abs(decode_picture(large) - PICTURES["large"][1].astype(int)).mean() < 4

@@ -460,7 +460,7 @@ def test_play_ends_if_it_cannot_be_recorded(
         assert ("disk of the server is full" in error["message"]) is is_full
         assert str(tmp_path) not in error["message"]
         assert (player.states[-1]["state"], player.states[-1]["why"]) == ("ended", "failed")
-        assert len(player.frames) == 1  # What is not recorded is not shown.
+        assert len(player.frames) == 1  # A step that is not recorded is not shown.
         assert not player.episodes
     assert player.status == 1
 
