@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.sources import About, Can, Field, Fields, Lengths, Origin, Source, SourceEpisode
+from rlds.sources import About, Capabilities, Field, Fields, Lengths, Origin, Source, SourceEpisode
 
 STEPS = 20  # Of an episode.
 
@@ -40,8 +40,8 @@ class GeneratedSource(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(lengths=self._lengths if self._knows_lengths else None)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(lengths=self._lengths if self._knows_lengths else None)
 
     def _lengths(self, split: str) -> Lengths:
         return Lengths.create([STEPS] * self._num_episodes, final_observation_known=True)

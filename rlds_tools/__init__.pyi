@@ -4,7 +4,7 @@ from rlds_tools.cards import Card as Card
 from rlds_tools.cards import card as card
 from rlds_tools.comparing import Difference as Difference
 from rlds_tools.comparing import Differences as Differences
-from rlds_tools.comparing import Unmatched as Unmatched
+from rlds_tools.comparing import UnmatchedEpisode as UnmatchedEpisode
 from rlds_tools.comparing import ValueDifference as ValueDifference
 from rlds_tools.comparing import diff as diff
 from rlds_tools.converting import Conversion as Conversion

@@ -100,7 +100,7 @@ class AuditedDataset(Result):
         yield f"lowest {by} of {count(len(ranking), 'episode')}, within their task"
         scores = {by: audit.scores[by], **audit.scores}
         rows = [
-            [str(indices[i]), f"{rank:.0%}", *(_score_cell(it[i]) for it in scores.values())]
+            [str(indices[i]), f"{rank:.0%}", *(_score_cell(score[i]) for score in scores.values())]
             for rank, i in ranking[: self.most]
         ]
         yield Table([">episode", ">rank", *(f">{name}" for name in scores)], rows)
@@ -113,9 +113,7 @@ class AuditedDataset(Result):
             yield f"nothing unusual in {count(audit.num_episodes, 'episode')}"
             return
         shown = audit.findings[: self.most]
-        rows = [
-            [str(it.episode), it.check, it.text, str(it.row) if it.row >= 0 else ""] for it in shown
-        ]
+        rows = [[str(f.episode), f.check, f.text, str(f.row) if f.row >= 0 else ""] for f in shown]
         yield f"to look at: {total} of {count(audit.num_episodes, 'episode')}"
         yield Table([">episode", "finding", "what", ">row"], rows)
         if len(shown) < len(audit.findings):
@@ -234,12 +232,12 @@ def audit(
         raise ValueError(f"best: got {best}, expected a share of the episodes, such as 0.5")
     # Workers may run in other folders.
     is_relative = beam_runner is not None and "://" not in path
-    opened = os.path.abspath(path) if is_relative else path
-    splits = open_splits(opened, split, format, options, where)
+    full_path = os.path.abspath(path) if is_relative else path
+    splits = open_splits(full_path, split, format, options, where)
     for episodes in splits:
         with_random_access(episodes.source)
     nonempty = [episodes for episodes in splits if len(episodes)]
-    stored = tuple([*map(split.stored_index, range(len(split)))] for split in nonempty)
+    stored_indices = tuple([*map(split.stored_index, range(len(split)))] for split in nonempty)
     audits = auditing.audit_splits(
         nonempty,
         progress=progress,
@@ -250,13 +248,13 @@ def audit(
     )
     audits = [
         dataclasses.replace(
-            each,
-            unreadable=[indices[i] for i in each.unreadable],
-            findings=[dataclasses.replace(it, episode=indices[it.episode]) for it in each.findings],
+            audit,
+            unreadable=[indices[i] for i in audit.unreadable],
+            findings=[dataclasses.replace(f, episode=indices[f.episode]) for f in audit.findings],
         )
-        for each, indices in zip(audits, stored)
+        for audit, indices in zip(audits, stored_indices)
     ]
     has_splits = any(len(episodes.splits) > 1 for episodes in splits)
     stored_splits = (*map(stored_split, nonempty),)
     output = has_splits, most, by, best, worst
-    return AuditedDataset(path, tuple(audits), stored, stored_splits, *output)
+    return AuditedDataset(path, tuple(audits), stored_indices, stored_splits, *output)

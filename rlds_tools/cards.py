@@ -49,8 +49,8 @@ _LICENSES = (
 )
 _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 _WITHOUT_VIEWER = ("tfds", "envlogger")
-# Facts that a person has to state: no file holds them.
-_FACTS = ("description", "license", "citation")
+# Texts that no file of the dataset holds.
+_TEXTS = ("description", "license", "citation")
 _MAX_CHARACTERS = 201
 
 
@@ -80,11 +80,11 @@ class Card(Result):
 
     @override
     def blocks(self) -> Iterator[Block]:
-        written = [file for file in (self.readme_file, self.croissant_file) if file]
+        written_files = [file for file in (self.readme_file, self.croissant_file) if file]
         if self.readme_file is None:
             yield from self.readme.rstrip("\n").split("\n")
         else:
-            yield f"{self.name}: wrote {' and '.join(written)}"
+            yield f"{self.name}: wrote {' and '.join(written_files)}"
         if self.readme_file and self.missing:
             options = " · ".join(f"--{name}" for name in self.missing)
             yield f"missing: {', '.join(self.missing)}; add with {options} --force"
@@ -165,36 +165,36 @@ def card(
     source = sources.formats()[dataset.format].source(path, **(options or {}))
     with show_progress(progress) as bars:
         splits = tuple(_with_totals(source, split, bars) for split in dataset.splits)
-    facts = {"description": description, "license": license}
-    facts |= {"citation": citation, "homepage": homepage}
-    about = _About(
+    texts = {"description": description, "license": license}
+    texts |= {"citation": citation, "homepage": homepage}
+    card_content = _CardContent(
         dataset=dataclasses.replace(dataset, splits=splits),
         source=source,
         root=_root(path, source),
         name=name or dataset.name,
-        facts={name: value or getattr(source.about, name) for name, value in facts.items()},
+        texts={name: value or getattr(source.about, name) for name, value in texts.items()},
         published=published,
         repository=repository,
         tasks=tuple(tasks),
         tags=tuple(tags),
         lineage=lineage_of(path, sources.Episodes(source, next(iter(source.splits)))),
     )
-    written: list[tuple[str | os.PathLike[str], str]] = []
+    readme_files: list[tuple[str | os.PathLike[str], str]] = []
     if output is not None:
-        written.append((output, about.readme(_folder_of(output))))
+        readme_files.append((output, card_content.readme(_folder_of(output))))
     document = None
     if croissant is not None:
-        document = about.croissant(_folder_of(croissant), progress)
-        written.append((croissant, json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
-    for file, content in written:
+        document = card_content.croissant(_folder_of(croissant), progress)
+        readme_files.append((croissant, json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
+    for file, content in readme_files:
         write_atomically(file, content.encode(errors="replace"))
     return Card(
         path=os.fspath(path),
-        name=about.name,
-        readme=written[0][1] if output is not None else about.readme(),
-        front_matter=about.front_matter(),
+        name=card_content.name,
+        readme=readme_files[0][1] if output is not None else card_content.readme(),
+        front_matter=card_content.front_matter(),
         croissant=document,
-        missing=about.missing(),
+        missing=card_content.missing(),
         readme_file=None if output is None else os.fspath(output),
         croissant_file=None if croissant is None else os.fspath(croissant),
     )
@@ -227,14 +227,14 @@ def _with_totals(source: AnySource, split: InspectedSplit, bars: Progress) -> In
 
 
 @dataclasses.dataclass(frozen=True)
-class _About:
+class _CardContent:
     """The content of a dataset card; unknown facts are empty."""
 
     dataset: Inspection
     source: AnySource
     root: epath.Path
     name: str
-    facts: Mapping[str, str]
+    texts: Mapping[str, str]
     published: str | None
     repository: str | None
     tasks: tuple[str, ...]
@@ -243,7 +243,7 @@ class _About:
 
     def missing(self) -> tuple[str, ...]:
         """Returns the names of the facts that are missing."""
-        return tuple(fact for fact in _FACTS if not self.facts[fact])
+        return tuple(fact for fact in _TEXTS if not self.texts[fact])
 
     def all_tags(self) -> list[str]:
         """Returns the tags of the dataset, with tags of its storage format."""
@@ -254,7 +254,7 @@ class _About:
         """Returns the front matter, with the keys of Hugging Face."""
         episodes = sum(split.episodes or 0 for split in self.dataset.splits)
         return {
-            **_license_fields(self.facts["license"]),
+            **_license_fields(self.texts["license"]),
             "pretty_name": self.name,
             "task_categories": list(self.tasks),
             "tags": self.all_tags(),
@@ -284,8 +284,8 @@ class _About:
         sections = [
             f"---\n{_yaml(self.front_matter())}---",
             f"# {text(self.name)}",
-            markdown.paragraphs(self.facts["description"]) or "No description is given.",
-            _homepage_line(self.facts["homepage"]),
+            markdown.paragraphs(self.texts["description"]) or "No description is given.",
+            _homepage_line(self.texts["homepage"]),
             "## Content",
             f"Format: {text(kind)}",
             "An episode is a sequence of steps as defined by "
@@ -309,11 +309,11 @@ class _About:
             "## Lineage",
             _lineage_section(dataset.metadata, self.lineage),
             "## Citation",
-            markdown.fenced(self.facts["citation"], "bibtex")
-            if self.facts["citation"]
+            markdown.fenced(self.texts["citation"], "bibtex")
+            if self.texts["citation"]
             else "No citation is given.",
             "## License",
-            text(self.facts["license"])
+            text(self.texts["license"])
             or "No license is stated. Ask the authors before you use or share the dataset.",
             *(f"- {text(conflict)}" for conflict in (self.lineage or {}).get("conflicts", ())),
         ]
@@ -359,10 +359,10 @@ class _About:
         """Returns the path that begins at the folder of the dataset."""
         folders = [*filter(None, os.path.abspath(self.root).split(os.sep))]
         base = self.dataset.name.partition("/")[0]
-        begin = len(folders) - 1
+        start = len(folders) - 1
         if base in folders:
-            begin -= folders[::-1].index(base)
-        return "/".join(folders[begin:])
+            start -= folders[::-1].index(base)
+        return "/".join(folders[start:])
 
     def _path_below(self, directory: str | None) -> str:
         """Returns the path of the dataset relative to a folder; empty if outside of the folder."""
@@ -379,14 +379,14 @@ class _About:
         from rlds_tools import croissant
 
         page = f"https://huggingface.co/datasets/{self.repository}" if self.repository else ""
-        facts = {
+        properties = {
             "name": self.name,
-            "description": self.facts["description"] or "No description is given.",
-            "license": self.facts["license"],
-            "url": self.facts["homepage"] if _is_web_page(self.facts["homepage"]) else page,
+            "description": self.texts["description"] or "No description is given.",
+            "license": self.texts["license"],
+            "url": self.texts["homepage"] if _is_web_page(self.texts["homepage"]) else page,
             "version": self.dataset.version,
             "datePublished": self.published,
-            "citeAs": self.facts["citation"],
+            "citeAs": self.texts["citation"],
             "keywords": self.all_tags(),
             **croissant.provenance(self.lineage),
         }
@@ -403,7 +403,7 @@ class _About:
                 files.append(croissant.File(name, url, num_bytes, sha256, has_episodes))
         dataset = self.dataset
         fields = dataset.episode_fields, dataset.step_fields
-        return croissant.describe(facts, dataset.splits, *fields, files)
+        return croissant.describe(properties, dataset.splits, *fields, files)
 
     def _files(self) -> dict[epath.Path, bool]:
         """Returns all files; the values tell if a file holds episodes."""

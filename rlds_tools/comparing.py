@@ -28,7 +28,7 @@ from tfds_files import RaggedColumn
 if TYPE_CHECKING:
     from rlds.sources import Episodes, SourceEpisode
 
-__all__ = ["Difference", "Differences", "Unmatched", "ValueDifference", "diff"]
+__all__ = ["Difference", "Differences", "UnmatchedEpisode", "ValueDifference", "diff"]
 
 MATCHES = ("auto", "index", "id")
 # Fields of the origin of an episode; its values do not depend on them.
@@ -94,7 +94,7 @@ class ValueDifference:
 
 
 @dataclasses.dataclass(frozen=True)
-class Unmatched:
+class UnmatchedEpisode:
     """Episodes that only one of the datasets has.
 
     Attributes:
@@ -133,7 +133,7 @@ class Differences(Result):
     steps: int
     differences: tuple[Difference, ...]
     values: tuple[ValueDifference, ...]
-    unmatched: tuple[Unmatched, ...]
+    unmatched: tuple[UnmatchedEpisode, ...]
     notes: tuple[Difference, ...]
     structure_only: bool = False
 
@@ -240,21 +240,21 @@ def diff(
     if match not in MATCHES:
         raise ValueError(f"match: got {match!r}, expected one of {', '.join(MATCHES)}")
     paths = os.fspath(one), os.fspath(other)
-    opened = [
+    datasets = [
         {episodes.split: episodes for episodes in open_splits(path, split, *its_format)}
         for path, its_format in zip(paths, ((format, options), (other_format, other_options)))
     ]
-    names = [next(iter(splits)) for splits in opened if len(splits) == 1]
+    names = [next(iter(splits)) for splits in datasets if len(splits) == 1]
     if len(names) == 2:  # The name of an only split has no meaning in many formats.
-        opened[1] = {names[0]: opened[1][names[1]]}
-    comparison = _Comparison(opened, ignore, rtol, atol)
+        datasets[1] = {names[0]: datasets[1][names[1]]}
+    comparison = _Comparison(datasets, ignore, rtol, atol)
     comparison.compare_fields()
     comparison.compare_metadata()
     if len(names) == 2:
         comparison.notes += _changes("split", *names)
     with show_progress(progress) as bars:
-        for name in {**opened[0], **opened[1]}:
-            first, second = (splits.get(name) for splits in opened)
+        for name in {**datasets[0], **datasets[1]}:
+            first, second = (splits.get(name) for splits in datasets)
             if first is None or second is None or structure_only:
                 comparison.compare_lengths(name, first, second)
                 continue
@@ -268,7 +268,7 @@ def diff(
                     comparison.add_unmatched(one_index, other_index)
     origins = [value for value in comparison.values.values() if _is_provenance(value.field)]
     unmatched = [
-        Unmatched(paths[side], name, num_episodes, tuple(ids))
+        UnmatchedEpisode(paths[side], name, num_episodes, tuple(ids))
         for (side, name), (num_episodes, ids) in comparison.unmatched.items()
     ]
     return Differences(
@@ -276,7 +276,7 @@ def diff(
         comparison.episodes,
         comparison.steps,
         tuple(comparison.differences),
-        tuple(it for it in comparison.values.values() if not _is_provenance(it.field)),
+        tuple(value for value in comparison.values.values() if not _is_provenance(value.field)),
         tuple(unmatched),
         (*comparison.notes, *map(_as_note, origins)),
         structure_only,
@@ -314,7 +314,7 @@ def _indices_by_id(episodes: Episodes, is_needed: bool) -> dict[str, int]:
 def _id_of(episodes: Episodes, index: int) -> str:
     source, location = episodes.source, episodes.locate(index)
     field = rlds.metadata.EPISODE_ID
-    if (stored := source.can.examples) is not None and field in stored.folder.features:
+    if (stored := source.capabilities.examples) is not None and field in stored.folder.features:
         split, position = location
         return str(_text(stored.folder[split].example(position, [field])[field]))
     if isinstance(source, Source):
@@ -326,7 +326,7 @@ class _Comparison:
     """A collector of the differences between two datasets.
 
     Args:
-      opened: The splits of each dataset, by name.
+      datasets: The splits of each dataset, by name.
       ignore: The paths of fields to leave out.
       rtol: See `diff`.
       atol: See `diff`.
@@ -347,12 +347,12 @@ class _Comparison:
 
     def __init__(
         self,
-        opened: Sequence[Mapping[str, Episodes]],
+        datasets: Sequence[Mapping[str, Episodes]],
         ignore: Sequence[str],
         rtol: float,
         atol: float,
     ) -> None:
-        self._first_splits = [next(iter(splits.values()), None) for splits in opened]
+        self._first_splits = [next(iter(splits.values()), None) for splits in datasets]
         self._specs = [dict(named_leaves(s.spec)) if s else {} for s in self._first_splits]
         self._ignore = tuple(ignore)
         all_paths = dict.fromkeys([*self._specs[0], *self._specs[1]])
@@ -386,7 +386,7 @@ class _Comparison:
         one, other = ({p: getattr(f, attribute, None) for p, f in s.items()} for s in self._specs)
         changed = [path for path in one if path in other and one[path] != other[path]]
         if changed:
-            paths = [", ".join(path for path in changed if it[path]) or None for it in (one, other)]
+            paths = [", ".join(path for path in changed if s[path]) or None for s in (one, other)]
             self.notes.append(Difference(f"{attribute} in {count(len(changed), 'field')}", *paths))
 
     def compare_metadata(self) -> None:
@@ -425,11 +425,11 @@ class _Comparison:
         self.episodes, self.steps = self.episodes + 1, self.steps + min(lengths)
         columns = [self._columns(side, *each) for side, each in enumerate(zip(pair, indices))]
         for path in dict.fromkeys([*columns[0], *columns[1]]):
-            one, other = (each.get(path) for each in columns)
+            one, other = (side.get(path) for side in columns)
             if self._is_left_out(path):
                 continue
             if one is None or other is None:
-                if not all(any(is_below(path, declared) for declared in s) for s in self._specs):
+                if not all(any(is_below(path, root) for root in s) for s in self._specs):
                     continue  # `compare_fields` has noted the missing field.
                 one = [None] * len(other or ()) if one is None else one
                 other = [None] * len(one) if other is None else other
@@ -456,11 +456,11 @@ class _Comparison:
         fields = [spec.get(path) for spec in self._specs]
         if _are_numbers(one, other) and one.shape[1:] == other.shape[1:]:
             one, other = one[:length], other[:length]
-            same = self._equal(one, other)
-            if same.all():
+            is_equal = self._equal(one, other)
+            if is_equal.all():
                 return
-            rows = np.flatnonzero(~same.all(axis=tuple(range(1, same.ndim)))).tolist()
-            largest = _largest(one[rows], other[rows])
+            rows = np.flatnonzero(~is_equal.all(axis=tuple(range(1, is_equal.ndim)))).tolist()
+            largest = _max_difference(one[rows], other[rows])
         else:
             rows, largest = [], None
             for row in range(length):
@@ -468,7 +468,7 @@ class _Comparison:
                     pair = _decode_values((one[row], other[row]), fields)
                     if pair[0].shape != pair[1].shape or not self._equal(*pair).all():
                         rows.append(row)
-                        largest = _larger(largest, _largest(*pair))
+                        largest = _max_or_none(largest, _max_difference(*pair))
         if rows:
             pair = _decode_values((one[rows[0]], other[rows[0]]), fields)
             self._add_rows(path, rows, largest, pair, indices)
@@ -494,7 +494,7 @@ class _Comparison:
             difference,
             episodes=difference.episodes + 1,
             steps=(difference.steps or 0) + len(rows) if is_step_field else None,
-            largest=_larger(difference.largest, largest),
+            largest=_max_or_none(difference.largest, largest),
         )
 
     def _first_difference(
@@ -507,7 +507,7 @@ class _Comparison:
         return index, one[index], other[index]
 
     def _is_left_out(self, path: str) -> bool:
-        return any(is_below(path, ignored) for ignored in self._ignore)
+        return any(is_below(path, ignored_path) for ignored_path in self._ignore)
 
 
 def _changes(path: str, one: Any, other: Any) -> Iterator[Difference]:
@@ -519,8 +519,8 @@ def _changes(path: str, one: Any, other: Any) -> Iterator[Difference]:
 
 
 def _is_equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    same = np.asarray(one == other)
-    return same if same.all() else same | np.asarray((one != one) & (other != other))
+    is_equal = np.asarray(one == other)
+    return is_equal if is_equal.all() else is_equal | np.asarray((one != one) & (other != other))
 
 
 def _is_close(rtol: float, atol: float) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
@@ -532,11 +532,11 @@ def _is_close(rtol: float, atol: float) -> Callable[[np.ndarray, np.ndarray], np
     return equal
 
 
-def _larger(one: float | None, other: float | None) -> float | None:
+def _max_or_none(one: float | None, other: float | None) -> float | None:
     return max((size for size in (one, other) if size is not None), default=None)
 
 
-def _largest(one: np.ndarray, other: np.ndarray) -> float | None:
+def _max_difference(one: np.ndarray, other: np.ndarray) -> float | None:
     """Returns the largest absolute difference of two arrays where both are finite."""
     if one.shape != other.shape or not {one.dtype.kind, other.dtype.kind} <= set("iufc"):
         return None

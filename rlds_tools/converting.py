@@ -98,17 +98,17 @@ class ExportResult(Result):
             yield "when all shares are there, repeat the command without --part"
             return
         yield self.path if self.is_written else f"{self.path}: plan, nothing was written"
-        counted = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}"
-        yield counted if self.is_written else f"fields in the format {self.to}"
-        shown = [it for it in self.fields if not self.is_written or it.how != "exact" or it.why]
-        if self.is_written and not shown:
+        totals = f"{count(self.episodes, 'episode')}, {count(self.steps, 'step')}"
+        yield totals if self.is_written else f"fields in the format {self.to}"
+        placements = [f for f in self.fields if not self.is_written or f.how != "exact" or f.why]
+        if self.is_written and not placements:
             yield "the format holds all fields"
-        if shown:
-            rows = [[field.field, field.place, field.how, field.why] for field in shown]
+        if placements:
+            rows = [[field.field, field.place, field.how, field.why] for field in placements]
             yield Table(["field", "place", "how", "why"], rows)
-        if any(field.how == "sidecar" for field in shown):
+        if any(field.how == "sidecar" for field in placements):
             yield "sidecar: stored in a file next to the data that only rlds reads"
-        if any(field.how == "sidecar" and field.field.startswith("video/") for field in shown):
+        if any(field.how == "sidecar" and field.field.startswith("video/") for field in placements):
             yield "cameras in the sidecar: pass -O video=frames to store them as images in the data"
         for error in self.left_out:
             yield printable(f"left out: {error}")
@@ -171,8 +171,8 @@ def export(
     """
     from rlds.conversion import exporting
 
-    opened = _select_episodes(source, split, where, labels, action_as, format, options or {})
-    if opened is not source:
+    episodes = _select_episodes(source, split, where, labels, action_as, format, options or {})
+    if episodes is not source:
         split = None
     arguments: dict[str, Any] = {
         "split": split,
@@ -181,11 +181,11 @@ def export(
         **(target_options or {}),
     }
     if plan:
-        writer = exporting.prepare(opened, to, **arguments)
+        writer = exporting.prepare(episodes, to, **arguments)
         writer.check(target)
         return ExportResult(os.fspath(target), to, False, 0, 0, tuple(writer.placements()))
     exported = exporting.export(
-        opened,
+        episodes,
         to,
         target,
         allow_loss=allow_loss,
@@ -217,9 +217,9 @@ def _select_episodes(
     from rlds.labels import labelled
     from rlds.sources import open
 
-    opened = open(source, split, format=format, where=where, **options)
-    opened = opened if labels is None else labelled(opened, labels or None)
-    return opened if action_as is None else opened.through(ActionsView, action_as)
+    episodes = open(source, split, format=format, where=where, **options)
+    episodes = episodes if labels is None else labelled(episodes, labels or None)
+    return episodes if action_as is None else episodes.through(ActionsView, action_as)
 
 
 def convert(
@@ -316,19 +316,19 @@ def convert(
         raise ValueError(f"no format {format!r}; {suggest_names(format, formats)}")
     source_format = formats[format]
     if storage.get("float64") == "float32" and "float64" in source_format.options:
-        options = {"float64": "float32", **options}  # Some logs cannot be read without it.
-    opened = source_format.source(raw, **options)
-    default_name, default_version = _default_name(opened, raw)
-    selected = _select_episodes(raw, "all", where, labels, action_as, format, options)
-    opened = opened if selected is raw else selected.source
+        options = {"float64": "float32", **options}  # Some logs need this option.
+    selection = source_format.source(raw, **options)
+    default_name, default_version = _default_name(selection, raw)
+    selected_episodes = _select_episodes(raw, "all", where, labels, action_as, format, options)
+    selection = selection if selected_episodes is raw else selected_episodes.source
     root = directory or os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")
     name, version = name or default_name, version or default_version
     path = stores.as_path(os.path.expanduser(root)) / name / version
     exporting.export(
-        opened,
+        selection,
         "tfds",
         path,
-        split="+".join(opened.splits),
+        split="+".join(selection.splits),
         name=name,
         version=version,
         file_format=to,
@@ -372,8 +372,8 @@ def find_builder(dataset: str) -> tuple[type[SourceBuilder], str | None]:
 def _config_error(dataset: str, config: str, configs: Sequence[str]) -> str:
     if not configs:
         return f"{dataset} has no configs, got {config!r}. Use {dataset} alone."
-    near = difflib.get_close_matches(config, configs, n=5, cutoff=0.4) or configs[:5]
-    return f"{dataset} has no config {config!r}; {len(configs)} exist, such as: {', '.join(near)}"
+    names = difflib.get_close_matches(config, configs, n=5, cutoff=0.4) or configs[:5]
+    return f"{dataset} has no config {config!r}; {len(configs)} exist, such as: {', '.join(names)}"
 
 
 def dataset_name(text: str) -> str:

@@ -101,7 +101,7 @@ def checksum(path: epath.Path, on_read: Callable[[int], None]) -> tuple[int, str
 
 
 def describe(
-    facts: Mapping[str, Any],
+    properties: Mapping[str, Any],
     splits: Sequence[InspectedSplit],
     episode_fields: Sequence[InspectedField],
     step_fields: Sequence[InspectedField],
@@ -114,7 +114,7 @@ def describe(
     vocabulary lacks, such as complex numbers, are left out.
 
     Args:
-      facts: The facts about the dataset, by the names of schema.org. Empty facts are left out.
+      properties: The facts about the dataset, by the names of schema.org. Empty facts are left out.
       splits: The splits.
       episode_fields: The fields of an episode except the steps.
       step_fields: The fields of a step.
@@ -129,7 +129,7 @@ def describe(
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
-        **{name: value for name, value in facts.items() if value},
+        **{name: value for name, value in properties.items() if value},
         "distribution": [*map(_file_object, files), _file_set(data)],
         "recordSet": [_splits(splits), *(records if data else [])],
     }
@@ -233,10 +233,7 @@ def _field(record_set: str, field: InspectedField, prefix: str) -> dict[str, Any
         **({"description": field.notes} if field.notes else {}),
         "dataType": _TYPES[field.dtype],
         **({"isArray": True, "arrayShape": shape} if shape else {}),
-        "source": {
-            "fileSet": {"@id": _DATA},
-            "extract": {"column": f"{prefix}{field.name}"},
-        },
+        "source": {"fileSet": {"@id": _DATA}, "extract": {"column": f"{prefix}{field.name}"}},
     }
 
 

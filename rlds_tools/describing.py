@@ -109,8 +109,8 @@ class Stats(Result):
 
     @override
     def to_dict(self) -> dict[str, Any]:
-        facts = {name: value for name, value in super().to_dict().items() if name != "statistics"}
-        return {**facts, "fields": {n: _as_plain(field) for n, field in self.fields.items()}}
+        content = {name: value for name, value in super().to_dict().items() if name != "statistics"}
+        return {**content, "fields": {n: _as_plain(field) for n, field in self.fields.items()}}
 
     @property
     def fields(self) -> Mapping[str, Any]:
@@ -196,8 +196,8 @@ def stats(
                 groups[_metadata_text(episode, by)].append((episode.num_steps, reward))
             is_final_known = episode.final_observation_known
             for path, mask in _not_finite_masks(episode, paths):
-                step, stored = np.argwhere(mask)[0][0], episodes.stored_index(index)
-                location = f"{path} in step {step} of episode {stored} ({episode.key})"
+                step, stored_index = np.argwhere(mask)[0][0], episodes.stored_index(index)
+                location = f"{path} in step {step} of episode {stored_index} ({episode.key})"
                 first_not_finite = first_not_finite or location
                 not_finite[path] = not_finite.get(path, 0) + mask.sum(axis=0)
             yield {"steps": episode.steps, "final_observation_known": is_final_known}

@@ -101,8 +101,8 @@ def describe_lineage(lineage: Mapping[str, Any], indent: str = "") -> Iterable[s
     episodes = "episodes" if num_kept is None else count(num_before, "episode")
     yield f"{indent}{episodes if total is None else f'{num_kept} of {episodes}'}, from"
     for origin in lineage["from"]:
-        facts = [origin["format"], origin["license"] or "no license", origin["digest"]]
-        yield f"{indent}  {origin['name']} ({', '.join(facts)})"
+        notes = [origin["format"], origin["license"] or "no license", origin["digest"]]
+        yield f"{indent}  {origin['name']} ({', '.join(notes)})"
         if origin.get("earlier_left_out"):
             yield f"{indent}    earlier operations are not listed"
         if origin["lineage"]:
@@ -115,15 +115,15 @@ def inspect_lineage(path: str, split: str | None = None, episode: int | None = N
     if episode is None:
         return Lineage(path, lineage)
     traces = (lineage or {}).get("episodes", {})
-    opened = sources.open(path, split or next(iter(traces), None))
-    read = opened.peek(episode)
-    location, origin = opened.locate(range(len(opened))[episode]), None
-    before: list[tuple[str, str, int]] = []
+    episodes = sources.open(path, split or next(iter(traces), None))
+    read = episodes.peek(episode)
+    location, origin = episodes.locate(range(len(episodes))[episode]), None
+    trace: list[tuple[str, str, int]] = []
     if lineage is not None and location[0] in traces:
-        before, origin = lineages.trace(lineage, *location)
+        trace, origin = lineages.trace(lineage, *location)
     if origin is None:  # TFDS datasets and their copies have the origin in each episode.
-        origin = as_converted(read).origin if not before or ORIGIN in read.metadata else None
-    return Lineage(path, lineage, before, origin)
+        origin = as_converted(read).origin if not trace or ORIGIN in read.metadata else None
+    return Lineage(path, lineage, trace, origin)
 
 
 def edit(
@@ -133,11 +133,11 @@ def edit(
     if plan:
         names = ("format", "to_format", "progress", "options", "target_options")
         plan_arguments = {name: arguments[name] for name in names if name in arguments}
-        prepared = editing.prepare_edit(path, operations, **plan_arguments)
-        num_episodes = sum(prepared.num_episodes.values())
-        return EditResult((), num_episodes, prepared.num_original, str(prepared))
+        prepared_edit = editing.prepare_edit(path, operations, **plan_arguments)
+        num_episodes = sum(prepared_edit.num_episodes.values())
+        return EditResult((), num_episodes, prepared_edit.num_original, str(prepared_edit))
     edited = editing.edit(path, *operations, **arguments)
-    paths = [each.path for each in edited.datasets]
+    paths = [dataset.path for dataset in edited.datasets]
     return EditResult(paths, edited.num_episodes, edited.num_original, edited.plan)
 
 

@@ -22,7 +22,7 @@ from typing_extensions import override
 from envlogger.environment_wrapper import EnvironmentWrapper
 from rlds_ecosystem import import_extra, install_command
 
-__all__ = ["Limited", "Policy", "Rendered", "make_environment", "make_policy"]
+__all__ = ["Policy", "RenderedFrames", "TimeLimit", "make_environment", "make_policy"]
 
 Policy = Callable[[dm_env.TimeStep], Any]
 
@@ -169,8 +169,8 @@ def _install_command_of(gymnasium: Any, name: str) -> str:
     """Returns the shell command that installs the requirements of a Gymnasium environment."""
     spec = gymnasium.registry.get(name)
     group = re.match(r"gymnasium\.envs\.(\w+)", str(spec and spec.entry_point))
-    extra = group[1].replace("_", "-") if group else "all"
-    return f"pip install 'gymnasium[{extra}]'"
+    extra_name = group[1].replace("_", "-") if group else "all"
+    return f"pip install 'gymnasium[{extra_name}]'"
 
 
 def _check_camera(name: str, camera: int | str, model: Any) -> None:
@@ -178,8 +178,8 @@ def _check_camera(name: str, camera: int | str, model: Any) -> None:
     names = [model.camera(index).name for index in range(model.ncam)]
     if camera not in names and camera not in range(-1, len(names)):
         cameras = ", ".join(f"{index} {name!r}" for index, name in enumerate(names))
-        existing = f"-1 and {cameras}" if cameras else "-1"
-        raise ValueError(f"{name} has no camera {camera!r}; expected {existing}")
+        valid_cameras = f"-1 and {cameras}" if cameras else "-1"
+        raise ValueError(f"{name} has no camera {camera!r}; expected {valid_cameras}")
 
 
 def _register_atari(gymnasium: Any) -> None:
@@ -233,7 +233,7 @@ def _as_dm_env(environment: Any, seed: int) -> dm_env.Environment:
     )
 
 
-class Limited(EnvironmentWrapper):
+class TimeLimit(EnvironmentWrapper):
     """An environment whose episodes are truncated, as by a time limit.
 
     Args:
@@ -273,7 +273,7 @@ class Limited(EnvironmentWrapper):
         return timestep
 
 
-class Rendered(EnvironmentWrapper):
+class RenderedFrames(EnvironmentWrapper):
     """An environment whose observations include rendered frames.
 
     Args:
@@ -406,10 +406,10 @@ def make_policy(policy: Any, action_spec: Any, *, seed: int) -> tuple[Policy, st
 def _random_sampler(spec: Any, rng: np.random.Generator) -> Callable[[], Any]:
     """Returns a sampler of values that fit a spec: uniform within bounds, normal without."""
     if isinstance(spec, Mapping):
-        samplers = {name: _random_sampler(nested, rng) for name, nested in spec.items()}
+        samplers = {name: _random_sampler(child, rng) for name, child in spec.items()}
         return lambda: {name: sample() for name, sample in samplers.items()}
     if isinstance(spec, list | tuple):
-        elements = [_random_sampler(nested, rng) for nested in spec]
+        elements = [_random_sampler(child, rng) for child in spec]
         return lambda: tuple(sample() for sample in elements)
     low, high = _bounds(spec)
     dtype, shape = spec.dtype.type, spec.shape
@@ -471,9 +471,9 @@ def _as_action(action: Any, spec: Any, policy: str) -> Any:
 
 def _cast(action: Any, spec: Any) -> Any:
     if isinstance(spec, Mapping):
-        return {name: _cast(action[name], nested) for name, nested in spec.items()}
+        return {name: _cast(action[name], child) for name, child in spec.items()}
     if isinstance(spec, list | tuple):
-        return tuple(_cast(value, nested) for value, nested in zip(action, spec, strict=True))
+        return tuple(_cast(value, child) for value, child in zip(action, spec, strict=True))
     if spec.dtype.kind not in "biuf":
         return spec.validate(action)
     array = np.asarray(action)

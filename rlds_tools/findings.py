@@ -63,7 +63,7 @@ class Finding:
 
 def findings_table(findings: Sequence[Finding]) -> Table:
     """Returns findings as a table."""
-    rows = [[it.severity, it.check, it.text, it.where] for it in findings]
+    rows = [[finding.severity, finding.check, finding.text, finding.where] for finding in findings]
     return Table(["severity", "finding", "what", "where"], rows)
 
 
@@ -88,14 +88,14 @@ class FindingCollector:
         kind = text if index is None else re.sub(_NUMBERS_AND_NAMES, "#", text)
         key = finding.check, finding.field, kind
         faulty = self.episodes.setdefault(finding.check, array("q"))
-        earlier = self._findings.setdefault(key, finding)
-        if index is None or earlier.episodes[-1:] == (stored := self._stored_index(index),):
+        earlier_finding = self._findings.setdefault(key, finding)
+        if index is None or earlier_finding.episodes[-1:] == (stored := self._stored_index(index),):
             return
         faulty.append(index)
-        episodes = (*earlier.episodes, stored)[:_MAX_NAMED]
-        texts = (*earlier.texts, text)[:_MAX_NAMED]
+        episodes = (*earlier_finding.episodes, stored)[:_MAX_NAMED]
+        texts = (*earlier_finding.texts, text)[:_MAX_NAMED]
         self._findings[key] = dataclasses.replace(
-            earlier, count=earlier.count + 1, episodes=episodes, texts=texts
+            earlier_finding, count=earlier_finding.count + 1, episodes=episodes, texts=texts
         )
 
     def add_audit(self, audit: Audit, indices: Sequence[int]) -> None:

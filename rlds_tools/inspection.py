@@ -144,14 +144,14 @@ class Inspection(Result):
 
     @override
     def blocks(self) -> Iterator[Block]:
-        facts = [
+        notes = [
             " ".join(filter(None, [self.name, self.version])),
             FORMAT_NAMES.get(self.format, self.format),
             self.file_format,
             "" if self.num_files is None else count(self.num_files, "file"),
             "" if self.num_bytes is None else size_text(self.num_bytes),
         ]
-        yield " · ".join(filter(None, facts))
+        yield " · ".join(filter(None, notes))
         if self.description:
             yield _first_sentence(self.description)
         yield _split_table(self.splits)
@@ -162,12 +162,12 @@ class Inspection(Result):
         if self.robotics is not None:
             yield from _robotics_blocks(self.robotics)
         if self.meanings_by:
-            shown = self.meanings[:_MAX_SHOWN_MEANINGS]
-            unknown = "" if shown else ": unknown"
+            meanings = self.meanings[:_MAX_SHOWN_MEANINGS]
+            unknown = "" if meanings else ": unknown"
             yield f"meaning of actions and observations, by {self.meanings_by}{unknown}"
-            yield from (f"  {sentence}" for sentence in shown)
-            if len(shown) < len(self.meanings):
-                yield f"  {len(self.meanings) - len(shown)} more: rlds audit"
+            yield from (f"  {sentence}" for sentence in meanings)
+            if len(meanings) < len(self.meanings):
+                yield f"  {len(self.meanings) - len(meanings)} more: rlds audit"
         steps = sum(split.steps or 0 for split in self.splits)
         yield from recording_facts(self.metadata, steps, self.tasks)
         if self.metadata:
@@ -181,11 +181,7 @@ class Inspection(Result):
             )
 
 
-FORMAT_NAMES = {
-    "tfds": "TFDS dataset",
-    "envlogger": "EnvLogger log",
-    "minari": "Minari dataset",
-}
+FORMAT_NAMES = {"tfds": "TFDS dataset", "envlogger": "EnvLogger log", "minari": "Minari dataset"}
 
 
 def _first_sentence(text: str, max_length: int = 160) -> str:
@@ -201,7 +197,7 @@ def _split_table(splits: Sequence[InspectedSplit]) -> Table:
     if any(split.lengths for split in splits):
         columns.append(">length (min median max)")
         for row, split in zip(rows, splits):
-            row.append("  ".join(f"{it:,g}" for it in split.lengths) if split.lengths else "?")
+            row.append("  ".join(f"{n:,g}" for n in split.lengths) if split.lengths else "?")
     return Table(columns, rows)
 
 
@@ -303,7 +299,7 @@ class EpisodeView(Result):
 
     @override
     def blocks(self) -> Iterator[Block]:
-        facts = [
+        notes = [
             f"{self.split} episode {self.episode} ({self.key})",
             count(self.num_steps, "step"),
             "" if self.total_reward is None else f"return {self.total_reward:.6g}",
@@ -311,7 +307,7 @@ class EpisodeView(Result):
             "" if self.complete else "incomplete",
             "" if self.final_observation_known else "final observation unknown",
         ]
-        yield " · ".join(filter(None, facts))
+        yield " · ".join(filter(None, notes))
         if self.metadata:
             rows = [[name, _value_text(value, 70)] for name, value in named_leaves(self.metadata)]
             yield Table(["field of the episode", "value"], rows)
@@ -397,17 +393,17 @@ def inspect(
     if split is None and where is None:
         return inspected
     splits = inspected.splits if isinstance(inspected, Inspection) else ()
-    selected = tuple(each for each in splits if split in (None, each.name))
-    if not selected or isinstance(inspected, RecordFile):
-        split_names = suggest_names(split or "", [each.name for each in splits])
+    selected_splits = tuple(s for s in splits if split in (None, s.name))
+    if not selected_splits or isinstance(inspected, RecordFile):
+        split_names = suggest_names(split or "", [s.name for s in splits])
         raise KeyError(f"{inspected.path}: no split {split!r}; {split_names}")
     if where is not None:
         from rlds import sources
 
         arguments: dict[str, Any] = {"format": inspected.format, **(options or {})}
-        opened = (sources.open(path, each.name, **arguments) for each in selected)
-        selected = tuple(_count_matching(episodes, where) for episodes in opened)
-    return dataclasses.replace(inspected, splits=selected, tasks={}, where=where)
+        matching = (sources.open(path, s.name, **arguments) for s in selected_splits)
+        selected_splits = tuple(_count_matching(episodes, where) for episodes in matching)
+    return dataclasses.replace(inspected, splits=selected_splits, tasks={}, where=where)
 
 
 def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
@@ -423,8 +419,8 @@ def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
     if not isinstance(dataset, Inspection) or not dataset.splits or dataset.where:
         return dataset
     path = dataset.path
-    actions = (it for it in dataset.step_fields if it.name.split("/")[0] == "action")
-    is_tfds, has_floats = dataset.format == "tfds", any("float" in it.dtype for it in actions)
+    actions = (field for field in dataset.step_fields if field.name.split("/")[0] == "action")
+    is_tfds, has_floats = dataset.format == "tfds", any("float" in field.dtype for field in actions)
     audits = (f"{folder}.rlds/audit-*" for folder in ("", "*/", "*/*/"))
     if "://" in path or not has_floats:
         return dataset
@@ -434,7 +430,7 @@ def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
     from rlds.sources.audit_rows import meanings_in
     from rlds.sources.episode_table import audit_of
 
-    with contextlib.suppress(ImportError, OSError, ValueError):  # `rlds validate` reports it.
+    with contextlib.suppress(ImportError, OSError, ValueError):  # See `rlds validate`.
         episodes = sources.open(path, dataset.splits[0].name, format=dataset.format, **options)
         audit = audit_of(episodes.source, episodes.split)
         if audit is not None and (texts := meanings_in(audit)):
@@ -442,8 +438,8 @@ def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
         if episodes.has_random_access and not is_tfds:
             vectors = auditing.vector_meanings(episodes, most=20, seconds=1.0)
             by = f"a sample of {count(vectors[0].num_episodes, 'episode')}"
-            has_kinds = any(it.kind != "unknown" for each in vectors for it in each.elements)
-            sentences = (text for each in vectors for text in each.sentences() if has_kinds)
+            has_kinds = any(e.kind != "unknown" for v in vectors for e in v.elements)
+            sentences = (text for vector in vectors for text in vector.sentences() if has_kinds)
             return dataclasses.replace(dataset, meanings=tuple(sentences), meanings_by=by)
     return dataset
 
@@ -451,7 +447,7 @@ def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
 def _count_matching(episodes: Episodes, where: str) -> InspectedSplit:
     """Returns the number and the lengths of the episodes that match a condition."""
     lengths = episodes.where(where).table().arrow(["steps"])["steps"].to_numpy()
-    return InspectedSplit(episodes.split, len(lengths), int(sum(lengths)), lengths=_spread(lengths))
+    return InspectedSplit(episodes.split, len(lengths), int(sum(lengths)), lengths=_range(lengths))
 
 
 def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspection | RecordFile:
@@ -525,7 +521,7 @@ def inspect_episode(
     read = episodes.episode(episode)
     num_steps = read.num_steps
     half = _MAX_SHOWN_STEPS // 2
-    shown = [i for i in range(num_steps) if i < half or i >= num_steps - half]
+    shown_steps = [i for i in range(num_steps) if i < half or i >= num_steps - half]
     return EpisodeView(
         path=os.fspath(path),
         split=episodes.split,
@@ -537,7 +533,7 @@ def inspect_episode(
         complete=read.complete,
         final_observation_known=read.final_observation_known,
         metadata=dict(read.metadata),
-        steps=tuple(_step_row(read.steps, i) for i in shown),
+        steps=tuple(_step_row(read.steps, i) for i in shown_steps),
     )
 
 
@@ -604,13 +600,13 @@ def propose_layout(path: str | os.PathLike[str], reason: str = "") -> LayoutProp
 
 
 def _robotics_blocks(meaning: DatasetMeaning) -> Iterator[Block]:
-    facts = [
+    notes = [
         meaning.robot,
         "" if meaning.control_hz is None else f"{meaning.control_hz:g} Hz",
         f"gripper: {meaning.gripper}",
         meaning.confidence,
     ]
-    yield f"known dataset {meaning.name}: {' · '.join(filter(None, facts))}"
+    yield f"known dataset {meaning.name}: {' · '.join(filter(None, notes))}"
     rows = [
         [
             f"  {element}",
@@ -694,15 +690,15 @@ def recorded_steps(metadata: Mapping[str, Any], split: str) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _inspect_field(field: tfds_files.FieldSummary, skip: int, facts: Any) -> InspectedField:
+def _inspect_field(field: tfds_files.FieldSummary, skip: int, metadata: Any) -> InspectedField:
     for key in ("rlds_fields", "/".join(field.path)):
-        facts = facts.get(key) if isinstance(facts, Mapping) else None
-    facts = facts if isinstance(facts, Mapping) else {}
+        metadata = metadata.get(key) if isinstance(metadata, Mapping) else None
+    metadata = metadata if isinstance(metadata, Mapping) else {}
     notes = [
         field.kind,
         "stored as bytes" if field.encoding == "bytes" else field.encoding,
-        f"in {facts['unit']}" if "unit" in facts else "",
-        str(facts["kind"]) if "kind" in facts else "",
+        f"in {metadata['unit']}" if "unit" in metadata else "",
+        str(metadata["kind"]) if "kind" in metadata else "",
         _first_sentence(field.doc, 60),
     ]
     name = "/".join(field.path[skip:])
@@ -740,8 +736,8 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     from rlds_ecosystem.files import stores
 
     if format is None:
-        marked = ["layout"] if "layout" in options else marked_formats(path)
-        format = marked[0] if len(marked) == 1 else sources.format_of(path)
+        formats = ["layout"] if "layout" in options else marked_formats(path)
+        format = formats[0] if len(formats) == 1 else sources.format_of(path)
     source = sources.formats()[format].source(path, **options)
     files = [stores.as_path(file) for file in source.inputs()]
     tasks: Mapping[str, int] = {}
@@ -752,15 +748,15 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     splits, fields = [], {}
     for name in source.splits:
         episodes = sources.Episodes(source, name, format=format)
-        declared = episodes.lengths()
-        lengths = None if declared is None else declared.num_steps.tolist()
+        outlines = episodes.lengths()
+        lengths = None if outlines is None else outlines.num_steps.tolist()
         fields = episodes.spec
         splits.append(
             InspectedSplit(
                 name=name,
                 episodes=reading.count(source, name),
                 steps=None if lengths is None else int(sum(lengths)),
-                lengths=None if lengths is None else _spread(lengths),
+                lengths=None if lengths is None else _range(lengths),
             )
         )
     return Inspection(
@@ -781,7 +777,7 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     )
 
 
-def _spread(lengths: Sequence[int]) -> tuple[int, float, int] | None:
+def _range(lengths: Sequence[int]) -> tuple[int, float, int] | None:
     import numpy as np
 
     if not len(lengths):
@@ -796,9 +792,9 @@ def _inspect_fields(fields: Mapping[str, Any]) -> Iterator[InspectedField]:
         if not isinstance(field, model_fields.Field):
             yield InspectedField(name, "", (), model_fields.in_words(field))
             continue
-        facts = [field.encoding.upper(), *field.meanings, _first_sentence(field.doc, 60)]
+        notes = [field.encoding.upper(), *field.meanings, _first_sentence(field.doc, 60)]
         dtype = "string" if field.is_text else field.column_dtype.name
-        yield InspectedField(name, dtype, field.shape, "; ".join(filter(None, facts)))
+        yield InspectedField(name, dtype, field.shape, "; ".join(filter(None, notes)))
 
 
 # --- Values.

@@ -122,15 +122,15 @@ class Agreements(Result):
         yield f"{self.path}: Krippendorff's alpha"
         rows = [
             [
-                *(each.layer, ", ".join(each.annotators)),
-                "-" if each.alpha is None else f"{each.alpha:.3f}",
-                "-" if each.equal is None else f"{each.equal:.0%}",
-                f"{each.units:,}",
+                *(labels.layer, ", ".join(labels.annotators)),
+                "-" if labels.alpha is None else f"{labels.alpha:.3f}",
+                "-" if labels.equal is None else f"{labels.equal:.0%}",
+                f"{labels.units:,}",
             ]
-            for each in self.compared
+            for labels in self.compared
         ]
         yield Table(["layer", "annotators", ">alpha", ">equal", ">compared"], rows)
-        if any(each.alpha is None for each in self.compared):
+        if any(labels.alpha is None for labels in self.compared):
             yield "-: not defined, as all values are equal, or no episode has several annotators"
 
 
@@ -138,8 +138,10 @@ def _cell(value: Any) -> str:
     if not isinstance(value, Mapping):
         return f"{value:,}" if isinstance(value, int) else str(value)
     texts = [f"{name} {frequency:,.6g}" for name, frequency in value.items()]
-    more = [f"and {len(texts) - _MAX_SHOWN_VALUES} more"] if len(texts) > _MAX_SHOWN_VALUES else []
-    return ", ".join([*texts[:_MAX_SHOWN_VALUES], *more])
+    suffix = (
+        [f"and {len(texts) - _MAX_SHOWN_VALUES} more"] if len(texts) > _MAX_SHOWN_VALUES else []
+    )
+    return ", ".join([*texts[:_MAX_SHOWN_VALUES], *suffix])
 
 
 def show(path: str, **options: Any) -> Layers:
@@ -213,15 +215,15 @@ def add(
         begin, end = (None, None) if steps is None else parse_span(steps, "--steps")
         end = labels.lengths[index] if steps is not None and end is None else end
         rows.append({**label, "episode": labels.digests[index], "begin": begin, "end": end})
-    added = rlds_labels.as_labels(rows, labels)
-    labels.add_rows(added)
-    return LabelTransfer(path, len(added), "added")
+    new_labels = rlds_labels.as_labels(rows, labels)
+    labels.add_rows(new_labels)
+    return LabelTransfer(path, len(new_labels), "added")
 
 
 def export_labels(path: str, file: str, **options: Any) -> LabelTransfer:
     """Writes labels to a file; see `rlds.labels.write`."""
-    written = rlds_labels.write(rlds_labels.open(path, **options), file)
-    return LabelTransfer(path, written, f"written to {file}")
+    num_labels = rlds_labels.write(rlds_labels.open(path, **options), file)
+    return LabelTransfer(path, num_labels, f"written to {file}")
 
 
 def import_labels(path: str, file: str, **options: Any) -> LabelTransfer:

@@ -154,8 +154,8 @@ class Formats(Result):
     def blocks(self) -> Iterator[Block]:
         yield "formats that rlds reads; written: formats that it also writes"
         rows = [
-            [it["name"], "written" if it["is_written"] else "", it["description"]]
-            for it in self.formats
+            [format["name"], "written" if format["is_written"] else "", format["description"]]
+            for format in self.formats
         ]
         yield Table(["format", "", "description"], rows)
         for heading, key in (
@@ -163,7 +163,7 @@ class Formats(Result):
             ("options for writing with rlds convert --to, -T NAME=VALUE", "export_options"),
         ):
             yield heading
-            rows = [[it["name"], option] for it in self.formats for option in it[key]]
+            rows = [[format["name"], option] for format in self.formats for option in format[key]]
             yield Table(["format", "option"], rows)
 
 
@@ -269,19 +269,19 @@ def _option_texts(options: Mapping[str, Option]) -> list[str]:
 
 def _describe(path: str, format: str, where: str | None) -> ListedDataset:
     """Describes a dataset, and counts the episodes that match a condition."""
-    listed = ListedDataset(path, format)
+    result = ListedDataset(path, format)
     try:
         dataset = inspect(path, format=format)
         assert isinstance(dataset, Inspection)
         sizes = *_totals(dataset), dataset.num_bytes
-        listed = ListedDataset(path, format, dataset.name, dataset.version, *sizes)
+        result = ListedDataset(path, format, dataset.name, dataset.version, *sizes)
         if where is not None:
             episodes, steps = _totals(inspect(path, format=format, where=where))
-            listed = dataclasses.replace(listed, matching=episodes, matching_steps=steps)
+            result = dataclasses.replace(result, matching=episodes, matching_steps=steps)
     except (OSError, ValueError, RuntimeError, LookupError) as error:
         message = str(error).removeprefix(f"where: {where!r}: ")
-        return dataclasses.replace(listed, error=message)
-    return listed
+        return dataclasses.replace(result, error=message)
+    return result
 
 
 def _totals(dataset: Inspection | RecordFile) -> tuple[int | None, int | None]:

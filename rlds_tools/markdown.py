@@ -26,8 +26,8 @@ def plain_text(text: str) -> str:
     """
     line = " ".join(_without_invisible(text).split())
     line = html.escape(_MARKUP.sub(lambda match: "\\" + match[0], line), quote=False)
-    begin = _BEGINS_BLOCK.match(line)
-    return line if begin is None else f"{line[: begin.end() - 1]}\\{line[begin.end() - 1 :]}"
+    marker = _BEGINS_BLOCK.match(line)
+    return line if marker is None else f"{line[: marker.end() - 1]}\\{line[marker.end() - 1 :]}"
 
 
 def paragraphs(text: str) -> str:

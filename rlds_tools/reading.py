@@ -39,16 +39,16 @@ def indices_at(episodes: Episodes, stored_indices: Sequence[int]) -> list[int]:
         indices = {index: index for index in stored_indices if index >= 0 and episodes.has(index)}
     else:
         indices = {episodes.stored_index(index): index for index in range(len(episodes))}
-    for stored in stored_indices:
-        if stored not in indices:
-            raise IndexError(f"split {episodes.split!r} has no episode {stored}")
-    return [indices[stored] for stored in stored_indices]
+    for index in stored_indices:
+        if index not in indices:
+            raise IndexError(f"split {episodes.split!r} has no episode {index}")
+    return [indices[index] for index in stored_indices]
 
 
 def instructions_in(episode: SourceEpisode) -> dict[str, list[str]]:
     """Returns the texts of the instruction fields of an episode and its steps, by path."""
     episode_texts = ((path, [value]) for path, value in named_leaves(episode.metadata))
-    step_texts = ((path, it) for path, it in named_leaves(episode.steps) if np.ndim(it))
+    step_texts = ((path, column) for path, column in named_leaves(episode.steps) if np.ndim(column))
     instructions = {
         path: [text_of(value) for value in values if isinstance(value, str | bytes)]
         for path, values in (*episode_texts, *step_texts)
@@ -81,17 +81,17 @@ def read_all(
       jobs: The maximum number of processes. Processes are started for thousands of episodes if the
         first episode is small.
     """
-    remaining = iter(indices)
-    for index in itertools.islice(remaining, 1):
+    remaining_indices = iter(indices)
+    for index in itertools.islice(remaining_indices, 1):
         first = _read(episodes, index)
         yield index, first
         if jobs > 1 and episodes.has_random_access and _episode_bytes(first) <= _MAX_SMALL_BYTES:
-            ahead = list(itertools.islice(remaining, _MIN_EPISODES_FOR_JOBS))
-            remaining = itertools.chain(ahead, remaining)
+            ahead = list(itertools.islice(remaining_indices, _MIN_EPISODES_FOR_JOBS))
+            remaining_indices = itertools.chain(ahead, remaining_indices)
             if len(ahead) == _MIN_EPISODES_FOR_JOBS:
-                yield from _read_in_processes(episodes, remaining, jobs)
+                yield from _read_in_processes(episodes, remaining_indices, jobs)
                 return
-    for index in remaining:
+    for index in remaining_indices:
         yield index, _read(episodes, index)
 
 

@@ -169,8 +169,8 @@ def record(
                 f"{name} returns no info; only Gymnasium environments do. Leave out `info`."
             )
         if is_rendered:
-            env = environments.Rendered(env, camera, size, is_observed=render)
-        env = environments.Limited(env, max_episode_steps)
+            env = environments.RenderedFrames(env, camera, size, is_observed=render)
+        env = environments.TimeLimit(env, max_episode_steps)
         act, policy_name = environments.make_policy(policy, env.action_spec(), seed=seed)
         episodes_before = _count_logged(output, env, name)
         session = _Session(env, act, policy=policy_name, seed=seed)
@@ -312,10 +312,10 @@ def _count_logged(output: str | os.PathLike[str], env: dm_env.Environment, name:
     if not (stores.as_path(output) / layout.METADATA_FILE).exists():
         return 0
     with envlogger.Reader(output) as log:
-        recorded = log.metadata().get("environment", name)
-        if recorded != name:
+        recorded_name = log.metadata().get("environment", name)
+        if recorded_name != name:
             raise ValueError(
-                f"{output} is a log of {recorded}. Record {name} to another directory."
+                f"{output} is a log of {recorded_name}. Record {name} to another directory."
             )
         for kind in ("observation_spec", "action_spec"):
             if getattr(log, kind)() != getattr(env, kind)():

@@ -23,28 +23,28 @@ def recording_facts(
       num_steps: The number of its steps; 0 if unknown.
       episodes: The number of episodes of each task; empty if unknown.
     """
-    recorded = _dict(metadata.get("lerobot"))
-    info = _dict(recorded.get("info"))
-    facts = [str(info["robot_type"])] if info.get("robot_type") else []
+    lerobot = _dict(metadata.get("lerobot"))
+    info = _dict(lerobot.get("info"))
+    notes = [str(info["robot_type"])] if info.get("robot_type") else []
     fps = info.get("fps") or metadata.get("fps")
     if isinstance(fps, int | float) and fps > 0:
         hours = num_steps / fps / 3600
         length = f"{hours:.1f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
-        facts += [f"{fps:g} frames per second", *([length] if num_steps else [])]
-    if facts:
-        yield f"recorded: {' · '.join(facts)}"
+        notes += [f"{fps:g} frames per second", *([length] if num_steps else [])]
+    if notes:
+        yield f"recorded: {' · '.join(notes)}"
     features = {name: _dict(value) for name, value in _dict(info.get("features")).items()}
-    cameras = {n: it for n, it in features.items() if it.get("dtype") in ("image", "video")}
+    cameras = {n: f for n, f in features.items() if f.get("dtype") in ("image", "video")}
     if cameras:
         rows = [_camera_row(name, feature) for name, feature in cameras.items()]
         yield Table(["camera", "height x width", "stored as"], rows)
-    tasks = recorded.get("tasks")
+    tasks = lerobot.get("tasks")
     tasks = list(map(_dict, tasks)) if isinstance(tasks, list) else []
     if tasks:
         texts = [str(task.get("task")) for task in tasks[:_SHOWN_TASKS]]
         counts = {text: f" ({count(episodes.get(text, 0), 'episode')})" for text in texts}
-        shown = "; ".join(shorten(text, 80) + counts[text] * bool(episodes) for text in texts)
-        yield f"{count(len(tasks), 'task')}: {shown}{'; …' if len(tasks) > _SHOWN_TASKS else ''}"
+        lines = "; ".join(shorten(text, 80) + counts[text] * bool(episodes) for text in texts)
+        yield f"{count(len(tasks), 'task')}: {lines}{'; …' if len(tasks) > _SHOWN_TASKS else ''}"
 
 
 def _camera_row(name: str, feature: Mapping[str, Any]) -> list[str]:

@@ -134,8 +134,8 @@ def _table_lines(table: Table, style: Style) -> Iterable[str]:
     widths = [max(map(len, column)) for column in zip(*rows)]
     for position, row in enumerate(rows):
         cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, is_number)
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, is_number)
         ]
         line = "  ".join(cells).rstrip()
         yield style(line, "heading") if position == 0 else line
@@ -148,9 +148,9 @@ def _html_table(table: Table) -> Markup:
         styled = (tag(kind, c, style=f"text-align: {side}") for c, side in zip(cells, sides))
         return tag("tr", *styled)
 
-    head = row("th", [heading.removeprefix(">") for heading in table.columns])
+    header = row("th", [heading.removeprefix(">") for heading in table.columns])
     body = tag("tbody", *(row("td", cells) for cells in table.rows))
-    return tag("table", tag("thead", head), body)
+    return tag("table", tag("thead", header), body)
 
 
 def plain(value: Any) -> Any:

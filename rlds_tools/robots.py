@@ -39,16 +39,16 @@ def check_description(episodes: Episodes) -> Iterator[tuple[str, str | None]]:
     similar = similar_dataset(name)
     if similar is not None:
         yield f"the name {name!r} resembles the known dataset {similar!r}, check it", None
-    if episodes.source.can.examples is not None:
-        yield from ((fault, None) for fault in _check_folder(episodes.source, meaning))
+    if episodes.source.capabilities.examples is not None:
+        yield from ((problem, None) for problem in _check_folder(episodes.source, meaning))
     if meaning is not None:
         yield from _check_fields(meaning, dict(named_leaves(episodes.spec[rlds.STEPS])))
 
 
 def _check_folder(source: AnySource, meaning: DatasetMeaning | None) -> Iterator[str]:
     """Yields faults of the folder name, by which TFDS finds a dataset."""
-    assert source.can.examples is not None
-    folders: list[str] = ["", "", *source.can.examples.directory.absolute().parts]
+    assert source.capabilities.examples is not None
+    folders: list[str] = ["", "", *source.capabilities.examples.directory.absolute().parts]
     about = source.about
     grandparent, parent, version = folders[-3:]
     if version != about.version or about.name in (parent, grandparent):

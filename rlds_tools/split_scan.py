@@ -49,8 +49,7 @@ _MAIN_FIELDS = (rlds.OBSERVATION, rlds.ACTION)
 _PLACEHOLDERS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 # The maximum length of a suspiciously short episode, and the minimum steps to report a constant.
 _MAX_SHORT_STEPS, _MIN_STEPS_TO_JUDGE = 2, 10
-# Zero first actions are reported if at least this share of the episodes has them, and at most that
-
+# The minimum share of episodes whose first action is zero, and the maximum share of other zeros.
 _MIN_ZERO_FIRST_SHARE, _MAX_ZERO_OTHER_SHARE = 0.9, 0.1
 # A row of `SplitScan.table`.
 _EPISODE_DTYPE = np.dtype(
@@ -214,7 +213,7 @@ class SplitScan:
 
     def _check_profile(self) -> None:
         """Checks the storage of the dataset against the profile of a loader."""
-        examples = self.episodes.source.can.examples
+        examples = self.episodes.source.capabilities.examples
         if examples is None:
             raise ValueError("profile: works only with TFDS datasets. Convert the dataset first.")
         features = loader_profiles.read_features(examples.directory)
@@ -283,12 +282,12 @@ class SplitScan:
 
     def _check_frames(self, index: int, path: str, frames: Frames) -> None:
         try:
-            fault = fault_of(frames, decode_all=self._decode_all)
+            problem = fault_of(frames, decode_all=self._decode_all)
         except TfdsFilesError as error:
             self._add_finding("unreadable", f"{path} cannot be decoded: {error}", index, path)
         else:
-            if fault:
-                self._add_finding("camera blank", f"{path} {fault}", index, path)
+            if problem:
+                self._add_finding("camera blank", f"{path} {problem}", index, path)
 
     def _count_instructions(self, index: int, episode: SourceEpisode) -> None:
         for path, texts in instructions_in(episode).items():
@@ -361,10 +360,10 @@ class SplitScan:
     def _add_statistics(
         self, rows: Sequence[_BatchEpisode], columns: Mapping[str, np.ndarray]
     ) -> None:
-        ends = np.cumsum([row.length for row in rows])
-        is_placeholder = np.zeros(ends[-1], np.bool_)
-        is_placeholder[ends - 1] = [row.is_final_known for row in rows]
-        all_valid = np.ones(ends[-1], np.bool_)
+        end_rows = np.cumsum([row.length for row in rows])
+        is_placeholder = np.zeros(end_rows[-1], np.bool_)
+        is_placeholder[end_rows - 1] = [row.is_final_known for row in rows]
+        all_valid = np.ones(end_rows[-1], np.bool_)
         for path, statistics in self.numeric_fields.items():
             has_placeholders = root_of(path) in _PLACEHOLDERS
             num_before = statistics.not_finite.sum()
@@ -401,11 +400,11 @@ class SplitScan:
 
     def _check_num_steps(self) -> None:
         """Compares the number of steps with the number that a conversion has recorded."""
-        stored = recorded_steps(self.episodes.metadata, self.episodes.split)
+        expected = recorded_steps(self.episodes.metadata, self.episodes.split)
         is_complete = self._is_whole and not self.num_unreadable
         is_complete = is_complete and len(self.table) == declared_length(self.episodes)
-        if stored is not None and is_complete and stored != self.num_steps:
-            text = f"the split has {self.num_steps:,} steps, but the metadata says {stored:,}"
+        if expected is not None and is_complete and expected != self.num_steps:
+            text = f"the split has {self.num_steps:,} steps, but the metadata says {expected:,}"
             self.collector.add(Finding("files", text))
 
     def _check_terminal_flags(self) -> None:
@@ -439,11 +438,11 @@ class SplitScan:
         for side, counts in (("lowest", field.at_min), ("highest", field.at_max)):
             is_often = field.is_often_at(counts)
             if is_often.any():
-                shares = 100 * counts[is_often] / field.count
-                share = f"{shares.min():.0f} %"
-                share += f" to {shares.max():.0f} %" if shares.max() - shares.min() >= 1 else ""
+                percents = 100 * counts[is_often] / field.count
+                extent = f"{percents.min():.0f} %"
+                extent += f" to {percents.max():.0f} %" if np.ptp(percents) >= 1 else ""
                 elements = _elements(path, field, is_often)
-                text = f"{elements} is at its {side} value in {share} of steps"
+                text = f"{elements} is at its {side} value in {extent} of steps"
                 self.collector.add(Finding("limit", text, path))
 
     def _check_first_actions(self) -> None:
@@ -457,8 +456,8 @@ class SplitScan:
     def _check_duplicates(self) -> None:
         indices, first_rows = self.table.index, first_equal(self.table.digest)
         for row in np.flatnonzero(first_rows != np.arange(len(first_rows))).tolist():
-            stored = self.episodes.stored_index(int(indices[first_rows[row]]))
-            text = f"same observations and actions as episode {stored}"
+            stored_index = self.episodes.stored_index(int(indices[first_rows[row]]))
+            text = f"same observations and actions as episode {stored_index}"
             self._add_finding("duplicate", text, int(indices[row]))
 
 
@@ -473,8 +472,8 @@ def _describe(violation: validation.Violation) -> str:
     if violation.field is None:
         return violation.what
     value, separator, expectation = violation.what.partition(", but")
-    fault = f" is {value.lower()}{separator}{expectation}" if separator else f": {violation.what}"
-    return f"{violation.field}{fault}"
+    problem = f" is {value.lower()}{separator}{expectation}" if separator else f": {violation.what}"
+    return f"{violation.field}{problem}"
 
 
 def _elements(path: str, field: NumericField, mask: np.ndarray) -> str:

@@ -81,14 +81,14 @@ class Validation(Result):
             yield f"{name or check.path}: {counts}, {check.seconds:.1f} s"
             if not check.split:  # The dataset cannot be opened.
                 yield from (f"{finding.severity}: {finding.text}" for finding in check.findings)
-                yield from dict.fromkeys(f"hint: {it.hint}" for it in check.findings if it.hint)
+                yield from dict.fromkeys(f"hint: {f.hint}" for f in check.findings if f.hint)
                 continue
-            shown = check.findings[: self.most]
-            if shown:
-                yield findings_table(shown)
-            if len(shown) < len(check.findings):
-                yield f"{len(check.findings) - len(shown)} more findings (--max shows more)"
-            yield from dict.fromkeys(f"hint: {finding.hint}" for finding in shown if finding.hint)
+            findings = check.findings[: self.most]
+            if findings:
+                yield findings_table(findings)
+            if len(findings) < len(check.findings):
+                yield f"{len(check.findings) - len(findings)} more findings (--max shows more)"
+            yield from dict.fromkeys(f"hint: {f.hint}" for f in findings if f.hint)
         num_errors = sum(check.num_findings("error") for check in self.checks)
         num_warnings = sum(check.num_findings("warning") for check in self.checks)
         yield f"{count(num_errors, 'error')}, {count(num_warnings, 'warning')}"
@@ -162,9 +162,9 @@ def validate(
     if not paths:
         raise ValueError("validate: got no path, expected at least one.")
     # All paths are opened first, so that a missing one is reported before hours of reading.
-    opened = [(os.fspath(path), _open(os.fspath(path), split, format, options)) for path in paths]
+    datasets = [(os.fspath(path), _open(os.fspath(path), split, format, options)) for path in paths]
     checks: list[Check] = []
-    for path, splits in opened:
+    for path, splits in datasets:
         for item in splits:
             if not isinstance(item, Check):
                 scan = SplitScan(item, finite=finite, profile=profile, decode_all=checksums)

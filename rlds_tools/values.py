@@ -82,7 +82,7 @@ class NumericField:
         self.count = 0
         self.not_finite, self.zeros, self.at_min, self.at_max = np.zeros((4, size), np.int64)
         self.min, self.max = np.full(size, np.inf), np.full(size, -np.inf)
-        self.sampled = ThinnedRows(min(_MAX_KEPT_STEPS, max(1, _MAX_KEPT_VALUES // max(size, 1))))
+        self.sample = ThinnedRows(min(_MAX_KEPT_STEPS, max(1, _MAX_KEPT_VALUES // max(size, 1))))
         self._pass = statistics.StatisticsPass({"": shape}, quantiles=(), ddof=0, masks=None)
 
     def add(self, column: np.ndarray, is_valid: np.ndarray) -> None:
@@ -97,7 +97,7 @@ class NumericField:
         if not len(rows) or not rows.shape[1]:
             return
         self.count += len(rows)
-        self.sampled.add(rows.astype(np.float32 if rows.dtype.itemsize < 8 else np.float64))
+        self.sample.add(rows.astype(np.float32 if rows.dtype.itemsize < 8 else np.float64))
         is_finite = np.isfinite(rows)
         all_finite = bool(is_finite.all())
         if not all_finite:
@@ -126,7 +126,7 @@ class NumericField:
         """
         is_frequent = ~self.is_constant & (at_limit >= _MIN_LIMIT_SHARE * self.count)
         for element in np.flatnonzero(is_frequent):
-            is_frequent[element] = len(np.unique(self.sampled.all()[:, element])) > _MAX_CATEGORIES
+            is_frequent[element] = len(np.unique(self.sample.all()[:, element])) > _MAX_CATEGORIES
         return is_frequent
 
     def statistics(self) -> statistics.FieldStatistics:
@@ -134,7 +134,7 @@ class NumericField:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # Some elements are always NaN.
             field = self._pass.result()[""]
-            rows = self.sampled.all().astype(np.float64)
+            rows = self.sample.all().astype(np.float64)
             if rows.ndim == 2:
                 rows[~np.isfinite(rows)] = np.nan
                 quantiles = np.nanquantile(rows, QUANTILES, axis=0).reshape(-1, *self.shape)
@@ -144,10 +144,10 @@ class NumericField:
 
 
 def _update_limit(
-    rows: np.ndarray, limit: np.ndarray, before: np.ndarray, count: np.ndarray
+    rows: np.ndarray, limit: np.ndarray, known_limit: np.ndarray, count: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns a new limit, and the number of values at it."""
-    return limit, np.where(limit == before, count, 0) + np.count_nonzero(rows == limit, axis=0)
+    return limit, np.where(limit == known_limit, count, 0) + np.count_nonzero(rows == limit, axis=0)
 
 
 def element_name(path: str, shape: tuple[int, ...], element: int) -> str:

@@ -70,7 +70,7 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> tfds.featu
       SourceError: The source has a field with a name of the dataset's own, or a field that TFDS
         cannot hold without loss.
     """
-    if (examples := source.can.examples) is not None:
+    if (examples := source.capabilities.examples) is not None:
         with source_errors(examples.directory):
             _check_classes(examples.directory / "features.json")
             return tfds.features.FeaturesDict.from_config(examples.directory)

@@ -229,7 +229,7 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
         return {**episode, rlds.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS])}
 
     # One reader, as adjacent episodes share a chunk of a log, which is decompressed once.
-    is_log = source.source.can.run is not None
+    is_log = source.source.capabilities.run is not None
     groups = _Groups(source, spec) if is_log else None
     if groups is not None and groups.size > 1:
         episodes = groups.read_in_graph(indices, read_in_graph)
@@ -339,8 +339,9 @@ class _Groups:
     """
 
     def __init__(self, episodes: Episodes, spec: _EpisodeSpec) -> None:
-        assert episodes.source.can.run is not None
-        self._run, self._location_of, self._spec = (episodes.source.can.run, episodes.locate, spec)
+        run = episodes.source.capabilities.run
+        assert run is not None
+        self._run, self._location_of, self._spec = run, episodes.locate, spec
         lengths = episodes.lengths()
         assert lengths is not None
         self._num_steps = lengths.num_steps

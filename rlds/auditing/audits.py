@@ -279,7 +279,7 @@ def _assess(
 
 def find_file_faults(source: AnySource, splits: Iterable[str]) -> Iterator[str]:
     """Yields contradictions between files and their declarations, such as missing episodes."""
-    if (faults := source.can.faults) is None:
+    if (faults := source.capabilities.faults) is None:
         return
     try:
         with reading.errors_of(source):

@@ -112,7 +112,7 @@ class CameraSample:
             steps = reading.read(self._images, split, index, [path], rows).steps
             return Frames(dict(leaves_at(steps, None))[camera], field)
 
-        if field.encoding or not self._images.can.reads_rows:
+        if field.encoding or not self._images.capabilities.reads_rows:
             return frames(slice(None)).take(rows)
         return [frames(slice(row, row + 1))[0] for row in rows]
 

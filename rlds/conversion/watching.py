@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources import lineage, reading
-from rlds.sources.digests import COMPARED_FACTS, differences, hashed_content
+from rlds.sources.digests import COMPARED_ATTRIBUTES, differences, iter_content
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.episodes import Episodes
 from rlds.sources.source import Location, Origin, Source, SourceEpisode, SourceError
@@ -40,11 +40,11 @@ class Digests:
         if isinstance(episode, Location):
             return self.export.stored_digest(episode)
         episode, skipped = self.export.compared(episode), self.uncompared_fields
-        names = [name for name in COMPARED_FACTS if name not in skipped]
+        names = [name for name in COMPARED_ATTRIBUTES if name not in skipped]
         texts = [f"{name} {getattr(episode, name)}" for name in names]
         crc = google_crc32c.value("\n".join(texts).encode())
         fields = flat(episode.steps, episode.metadata)
-        for data in hashed_content({path: fields[path] for path in fields.keys() - {*skipped}}):
+        for data in iter_content({path: fields[path] for path in fields.keys() - {*skipped}}):
             crc = google_crc32c.extend(crc, bytes(data))
         return int(crc)
 
@@ -92,7 +92,7 @@ class Notes(Watch):
             self.written[index], self.origins[index] = staged.digest_and_origin(index)
         elif isinstance(episode, Location):
             self.copied.add(index)
-            origin = episode.source.can.origin
+            origin = episode.source.capabilities.origin
             self.written[index] = self._compute_digest(episode)
             self.origins[index] = origin and origin(episode.split, episode.index)
         elif episode is not None:
@@ -167,7 +167,7 @@ class ReadBack:
         Raises:
           ValueError: An episode differs; the message has its location.
         """
-        with (self.read_back.source.can.hold_open or contextlib.nullcontext)():
+        with (self.read_back.source.capabilities.hold_open or contextlib.nullcontext)():
             return self._compare(rows)
 
     def _compare(self, rows: range) -> int:

@@ -25,7 +25,7 @@ from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
-from rlds.sources.source import FACTS, About, Source, SourceEpisode, with_random_access
+from rlds.sources.source import ABOUT_TEXTS, About, Source, SourceEpisode, with_random_access
 from rlds.sources.text_tables import RenumberedSource, join_tables
 from rlds.sources.view import SelectedSource, View
 from rlds_ecosystem.files import stores
@@ -349,7 +349,7 @@ class Draft:
         first = next(iter(self.datasets.values())).episodes.source.about
         view: View = self._join_datasets(
             About(
-                **{name: self.facts.get(name, getattr(first, name)) for name in FACTS},
+                **{name: self.facts.get(name, getattr(first, name)) for name in ABOUT_TEXTS},
                 metadata=self.metadata,
                 # Views with computed fields are never equal to other views.
                 options={"view": uuid.uuid4().hex},
@@ -409,7 +409,7 @@ def _combine_attributes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     sources = [episodes.source for episodes in datasets.values()]
     return {
         name: "\n".join(dict.fromkeys(filter(None, (getattr(s.about, name) for s in sources))))
-        for name in FACTS
+        for name in ABOUT_TEXTS
         if name != "license"
     }
 
@@ -420,7 +420,7 @@ def _choose_prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     prefixes = {}
     for name, episodes in datasets.items():
         source = with_random_access(episodes.source)
-        if source.can.examples is not None:  # Keys of TFDS are positions in files.
+        if source.capabilities.examples is not None:  # Keys of TFDS are positions in files.
             keys = {*episodes.table().arrow(["key"])["key"].to_pylist()}
         else:
             keys = {source.key(*episodes.locate(index)) for index in range(len(episodes))}

@@ -374,7 +374,7 @@ def _resolve_target(plan: Edit, path: str | os.PathLike[str]) -> Path:
 
 def _resolve_path(source: AnySource, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Returns the path of a dataset that was opened by its path or by a parent folder."""
-    return path if source.can.examples is None else source.can.examples.directory
+    return path if source.capabilities.examples is None else source.capabilities.examples.directory
 
 
 def _with_digests(recipe: list[dict[str, Any]], digests: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -286,7 +286,7 @@ class MappedStorage(Storage):
         verify: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        examples = episodes.source.can.examples
+        examples = episodes.source.capabilities.examples
         assert examples is not None
         self._episodes, self.fields, self._options = episodes, fields, options
         self.decoders = options.decoders(fields)

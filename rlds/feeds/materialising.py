@@ -108,13 +108,13 @@ def materialise(
     elif options:
         raise TypeError(f"option {min(options)!r}: pass it to rlds.sources.open with the path")
     image_source: Any = reading.with_image_files(source.source)
-    as_png = image_source.about.images_as_png and image_source.can.examples is None
+    as_png = image_source.about.images_as_png and image_source.capabilities.examples is None
     if fields is not None or images == "raw" or as_png != (images == "png"):
         image_source = Materialised(image_source, fields, images, image_size, jpeg)
     writer = prepare(
         Episodes(image_source, split or source.split, format=source.format),
         "tfds",
-        name=name or (None if source.source.can.examples else "materialised"),
+        name=name or (None if source.source.capabilities.examples else "materialised"),
         file_format="tfrecord",
         layout="direct",
         shard_episodes=max_episodes_per_shard,

@@ -419,10 +419,10 @@ class CachedStorage(Storage):
 
     def _file_of(self, episode: int) -> str:
         source = self.episodes.source
-        if source.can.examples is None:
+        if source.capabilities.examples is None:
             return files_of(source)
         split, example_index = self.episodes.locate(episode)
-        file, _ = source.can.examples.folder[split].location_of(example_index)
+        file, _ = source.capabilities.examples.folder[split].location_of(example_index)
         return str(file)
 
 

@@ -242,7 +242,7 @@ def _readable_fields(episodes: Episodes, options: ReadOptions) -> dict[str, Fiel
 def _step_fields(episodes: Episodes) -> dict[str, Any]:
     """Returns the step fields, by their paths; for TFDS in the order of its features."""
     fields = dict(leaves_at(episodes.spec[rlds.STEPS], None))
-    if (examples := episodes.source.can.examples) is not None:
+    if (examples := episodes.source.capabilities.examples) is not None:
         steps = examples.folder.features[rlds.STEPS]
         assert isinstance(steps, tfds_files.Dataset)
         order = {leaf.name: index for index, leaf in enumerate(leaves_of(steps.feature))}
@@ -272,7 +272,7 @@ def _storage(
 
         return ViewStorage(episodes, fields, open_base, cached_storage, options.threads)
     why = "this is not a TFDS dataset in TFRecord files"
-    if source.can.examples is not None:
+    if source.capabilities.examples is not None:
         try:
             return MappedStorage(episodes, fields, options, verify=verify, progress=progress)
         except tfds_files.UnsupportedFileError as error:

@@ -68,9 +68,10 @@ def copy_row(location: Location, sidecar: SidecarWriter) -> SourceEpisode:
     The returned steps have only their flags.
     """
     assert isinstance(location.source, RestoredSource)
-    stored = location.source.stored
-    sidecar.copy(stored, location.split, location.index)
-    return stored.sidecar.unpack(stored.read(location.split, location.index), {}, ())
+    stored_sidecar = location.source.stored_sidecar
+    sidecar.copy(stored_sidecar, location.split, location.index)
+    row = stored_sidecar.read(location.split, location.index)
+    return stored_sidecar.sidecar.unpack(row, {}, ())
 
 
 class Hdf5EpisodesExport(Export):
@@ -81,7 +82,7 @@ class Hdf5EpisodesExport(Export):
 
     Attributes:
       table: The layout of the groups.
-      holds_files: True if the format can hold image files.
+      stores_image_files: True if the format can hold image files.
       steps: The fields of steps by path, without flags.
       metadata: The metadata of the dataset, if its episodes came from the format.
       array_paths: The paths of the arrays of fields of steps, by field.
@@ -91,7 +92,7 @@ class Hdf5EpisodesExport(Export):
     """
 
     table: ClassVar[Hdf5Table]
-    holds_files: ClassVar[bool] = False
+    stores_image_files: ClassVar[bool] = False
     names: Mapping[str, str] | None = None
     reasons: Mapping[str, str] = {}
 
@@ -109,9 +110,9 @@ class Hdf5EpisodesExport(Export):
         self.pngs = pngs_of(self.steps, self.array_paths)
         # Field paths when the export is read back.
         read = {path: self.table.field_path(array) for path, array in self.array_paths.items()}
-        finals = self.table.with_final
-        with_final = [path for path, array in self.array_paths.items() if root_of(array) in finals]
-        self.sidecar = Sidecar.create(episodes, read, with_final, arrays=self.pngs)
+        finals = self.table.with_final_row
+        with_final_row = [p for p, array in self.array_paths.items() if root_of(array) in finals]
+        self.sidecar = Sidecar.create(episodes, read, with_final_row, arrays=self.pngs)
 
     def find_array_paths(self) -> dict[str, str]:
         """Returns the paths of arrays, by the fields of steps that the format can hold."""
@@ -132,7 +133,7 @@ class Hdf5EpisodesExport(Export):
         ):
             return False
         is_fixed = not field.is_text and not {None, 0} & {*field.shape}
-        return is_fixed and (self.holds_files or encoding_of(field) in ("", "png"))
+        return is_fixed and (self.stores_image_files or encoding_of(field) in ("", "png"))
 
     @override
     def placements(self) -> Sequence[Placement]:

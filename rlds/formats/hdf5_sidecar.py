@@ -60,8 +60,8 @@ def hdf5_sidecar_writer(file: Any, sidecar: Sidecar) -> SidecarWriter:
 def write_array(file: Any, name: str, values: np.ndarray) -> None:
     """Writes an array to attributes, for `read_array`."""
     size = _BLOCK_BYTES // values.itemsize
-    for block, begin in enumerate(range(0, len(values), size)):
-        _write_block(file, name, block, values[begin : begin + size])
+    for block, start in enumerate(range(0, len(values), size)):
+        _write_block(file, name, block, values[start : start + size])
 
 
 def write_digest(file: Any, sidecar: Sidecar) -> None:
@@ -92,10 +92,10 @@ def read_hdf5_sidecar(hdf5: Hdf5File) -> StoredSidecar | None:
         text = read_array(hdf5, file, SIDECAR_TEXT)
         if not hdf5.has(file, SIDECAR_ENDS):
             return StoredSidecar.from_text(text.tobytes(), hdf5.path, _Blocks(hdf5).stream)
-        ends = read_array(hdf5, file, SIDECAR_ENDS)
+        offsets = read_array(hdf5, file, SIDECAR_ENDS)
         is_array_of_bytes = is_array(_member(hdf5, file, SIDECAR_BYTES))
     read = hdf5.rows if is_array_of_bytes else _Blocks(hdf5).read
-    return PackedSidecar.in_arrays(hdf5.path, text, ends, functools.partial(read, SIDECAR_BYTES))
+    return PackedSidecar.in_arrays(hdf5.path, text, offsets, functools.partial(read, SIDECAR_BYTES))
 
 
 def read_array(hdf5: Hdf5File, file: Any, name: str) -> np.ndarray:
@@ -118,16 +118,16 @@ class _Blocks:
         self._hdf5 = hdf5
         self._block = functools.lru_cache(_NUM_CACHED_BLOCKS)(self._read_block)
 
-    def stream(self, name: str, begin: int, end: int) -> Any:
+    def stream(self, name: str, start: int, end: int) -> Any:
         """Reads bytes of a stream of columns."""
-        return self.read(f"{_COLUMNS}/{name}", begin, end).data
+        return self.read(f"{_COLUMNS}/{name}", start, end).data
 
-    def read(self, path: str, begin: int, end: int) -> np.ndarray:
-        """Returns the bytes from `begin` to `end`."""
-        first = begin // _BLOCK_BYTES
+    def read(self, path: str, start: int, end: int) -> np.ndarray:
+        """Returns the bytes from `start` to `end`."""
+        first = start // _BLOCK_BYTES
         blocks = [self._block(path, index) for index in range(first, -(-end // _BLOCK_BYTES))]
         first *= _BLOCK_BYTES
-        return np.concatenate(blocks or [np.zeros(0, np.uint8)])[begin - first : end - first]
+        return np.concatenate(blocks or [np.zeros(0, np.uint8)])[start - first : end - first]
 
     def _read_block(self, path: str, index: int) -> np.ndarray:
         with self._hdf5.read(field=path) as file:

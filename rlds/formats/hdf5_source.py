@@ -24,7 +24,7 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
-    Can,
+    Capabilities,
     Fields,
     Origin,
     Source,
@@ -78,7 +78,7 @@ class Hdf5Table:
     Attributes:
       steps: The fields of steps, by the paths of arrays or groups; a group is a nested field.
       actions: The array, or the group of arrays, with a row for each transition.
-      with_final: Arrays of `steps` that have a row for the final observation, too.
+      with_final_row: Arrays of `steps` that have a row for the final observation, too.
       episode: Arrays that are fields of the episode, independent of their number of rows.
       derived: Arrays that are computed from other arrays, and are not read.
       terminal: The array whose last row marks a terminal state.
@@ -87,7 +87,7 @@ class Hdf5Table:
 
     steps: Mapping[str, str]
     actions: str
-    with_final: Collection[str] = ()
+    with_final_row: Collection[str] = ()
     episode: Collection[str] = ()
     derived: Collection[str] = ()
     terminal: str = ""
@@ -116,8 +116,8 @@ class Hdf5Table:
         for end, channels in self.channels.items():
             if f"/{path}".endswith(f"/{end}"):
                 is_unlike = channels.names and field.shape[-1:] != (len(channels.names),)
-                about = {} if is_unlike else dataclasses.asdict(channels)
-                return dataclasses.replace(field, **about)
+                meaning = {} if is_unlike else dataclasses.asdict(channels)
+                return dataclasses.replace(field, **meaning)
         return field
 
 
@@ -127,12 +127,12 @@ class StepArray(NamedTuple):
     Attributes:
       path: The path of the field of steps.
       field: The type of a row.
-      has_final: True if the array has a row for the final observation, too.
+      has_final_row: True if the array has a row for the final observation, too.
     """
 
     path: str
     field: Field
-    has_final: bool = False
+    has_final_row: bool = False
 
 
 class Hdf5Episode(NamedTuple):
@@ -199,7 +199,7 @@ class Hdf5EpisodesSource(Source):
         rows = group.num_rows(path)
         if root_of(path) in self.table.steps:
             return bool(rows)
-        return rows == count or (bool(self.table.with_final) and rows == count + 1)
+        return rows == count or (bool(self.table.with_final_row) and rows == count + 1)
 
     def _is_complete(self, episode: Hdf5Episode, num_transitions: int) -> bool:
         """Returns True if an episode is complete."""
@@ -259,8 +259,8 @@ class Hdf5EpisodesSource(Source):
         self._rows_of_values: dict[str, int | None] = {}
         step_names: Paths[Any] = Paths(dict.fromkeys((*rlds.STEP_FLAGS, rlds.DISCOUNT)))
         other_fields = {**self._other_fields(), **video_fields(self._cameras)}
-        reserved = (*RESERVED, OTHER_ATTRIBUTES, *other_fields)
-        episode_names: Paths[Any] = Paths(dict.fromkeys(reserved))
+        reserved_names = (*RESERVED, OTHER_ATTRIBUTES, *other_fields)
+        episode_names: Paths[Any] = Paths(dict.fromkeys(reserved_names))
         for path in group.arrays:
             if path in self.table.derived:
                 continue
@@ -286,15 +286,15 @@ class Hdf5EpisodesSource(Source):
         if not self._has_step_rows(path, group, num_transitions):
             return None
         root, field = root_of(path), group.field(path)
-        has_final = root in self.table.with_final
+        has_final_row = root in self.table.with_final_row
         if root not in self.table.steps:
-            has_final = group.num_rows(path) == num_transitions + 1
+            has_final_row = group.num_rows(path) == num_transitions + 1
         if not field.encoding:
             field = self.table.describe(path, field)
         is_image = field.encoding or (len(field.shape) == 3 and field.column_dtype == np.uint8)
         if is_image and field.shape[-1] == 3 and self.colour in _COLOURS:
             field = dataclasses.replace(field, names=_COLOURS[self.colour])
-        return StepArray(self.table.field_path(path), field, has_final)
+        return StepArray(self.table.field_path(path), field, has_final_row)
 
     @functools.cached_property
     @override
@@ -310,8 +310,8 @@ class Hdf5EpisodesSource(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(reads_rows=True, video=self.video)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(reads_rows=True, video=self.video)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -337,13 +337,13 @@ class Hdf5EpisodesSource(Source):
             if not num_steps:
                 raise SourceError("no rows", file=group.file)
             is_terminal = self._is_terminal(group)
-            derived = derived_columns(num_steps, num_transitions, terminal=is_terminal)
+            flags = derived_columns(num_steps, num_transitions, terminal=is_terminal)
             paths = self.fields.step_paths(fields)
             if INSTRUCTION in paths and self.has_instruction:
-                derived[INSTRUCTION] = np.full(num_steps, self._instruction(episode, group), object)
-            begin, end, _ = rows.indices(num_steps)
-            steps = {name: derived[name][begin:end] for name in paths if name in derived}
-            steps |= self._read_columns(group, paths, slice(begin, end), num_transitions)
+                flags[INSTRUCTION] = np.full(num_steps, self._instruction(episode, group), object)
+            start, end, _ = rows.indices(num_steps)
+            steps = {name: flags[name][start:end] for name in paths if name in flags}
+            steps |= self._read_columns(group, paths, slice(start, end), num_transitions)
             return SourceEpisode(
                 key=episode.key,
                 steps=nest(steps),
@@ -361,10 +361,10 @@ class Hdf5EpisodesSource(Source):
     ) -> dict[str, np.ndarray]:
         """Reads rows of columns; columns of transitions get a placeholder for the final step."""
         columns = {}
-        for path, (name, field, has_final) in self._columns.items():
+        for path, (name, field, has_final_row) in self._columns.items():
             group.check(path, field)
             if name in names:
-                end = rows.stop if has_final else min(rows.stop, num_transitions)
+                end = rows.stop if has_final_row else min(rows.stop, num_transitions)
                 column = group.rows(path, field, slice(rows.start, end))
                 is_short = len(column) < rows.stop - rows.start
                 columns[name] = with_placeholder(column) if is_short else column
@@ -413,13 +413,13 @@ class Hdf5EpisodesSource(Source):
         """Checks the lengths of arrays; returns the numbers of transitions and steps."""
         count = self._num_transitions(group)
         num_rows = {path: group.num_rows(path) for path in self._columns}
-        finals = [path for path, column in self._columns.items() if column.has_final]
+        finals = [path for path, column in self._columns.items() if column.has_final_row]
         num_steps = count + any(num_rows[path] == count + 1 for path in finals)
         for path, column in self._columns.items():
-            expected = num_steps if column.has_final else count
+            expected = num_steps if column.has_final_row else count
             if num_rows[path] != expected:
-                fault = f"{num_rows[path]} rows, expected {expected}: there are {count} actions"
-                raise group.error(fault, path)
+                problem = f"{num_rows[path]} rows, expected {expected}: there are {count} actions"
+                raise group.error(problem, path)
         return count, num_steps
 
     def _check_values(self, group: EpisodeGroup) -> None:

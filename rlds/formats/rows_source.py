@@ -105,14 +105,14 @@ class EpisodeRows(NamedTuple):
         return self.num_rows + (self.final in ("extra", "next"))
 
 
-def bounds(ends: np.ndarray, index: int) -> tuple[int, int]:
+def bounds(end_rows: np.ndarray, index: int) -> tuple[int, int]:
     """Returns the first row of an episode, and its end.
 
     Args:
-      ends: The end row of each episode.
+      end_rows: The end row of each episode.
       index: The index of the episode.
     """
-    return int(ends[index - 1]) if index else 0, int(ends[index])
+    return int(end_rows[index - 1]) if index else 0, int(end_rows[index])
 
 
 def differ(rows: np.ndarray, other_rows: np.ndarray) -> np.ndarray:
@@ -167,7 +167,7 @@ class RowsSource(Source):
         return {}
 
     def _counts(self, episode: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
-        """Returns the counts of an episode; see `Can.totals`."""
+        """Returns the counts of an episode; see `Capabilities.totals`."""
         return {}
 
     @functools.cached_property

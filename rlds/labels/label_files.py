@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlds.labels.labels import Labels
-from rlds.sources.label_copying import copied_label
+from rlds.sources.label_copying import copy_label
 from rlds.sources.label_rows import Label, now, type_of
 from rlds.sources.rates import rate_in
 from rlds.sources.source import SourceError
@@ -159,7 +159,7 @@ def as_labels(
             label = dataclasses.replace(label, episode=digests[episode])
         elif digest not in by_digest:
             target = digests[episode], keys[episode], lengths[episode]
-            label = next(copied_label(label, *target), label)
+            label = next(copy_label(label, *target), label)
         if _identify(label) in identities:
             continue
         if label.id in labels_by_id:

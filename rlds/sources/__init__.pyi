@@ -10,7 +10,7 @@ from rlds.sources.registry import Format as Format
 from rlds.sources.registry import formats as formats
 from rlds.sources.source import About as About
 from rlds.sources.source import AnySource as AnySource
-from rlds.sources.source import Can as Can
+from rlds.sources.source import Capabilities as Capabilities
 from rlds.sources.source import DamagedEpisode as DamagedEpisode
 from rlds.sources.source import Fields as Fields
 from rlds.sources.source import Lengths as Lengths

@@ -68,8 +68,8 @@ class _Arena:
         self.memory, self.size = memory, 0
 
     def take(self, size: int) -> np.ndarray | None:
-        begin, self.size = self.size, self.size + aligned_size(size)
-        return self.memory[begin : begin + size] if self.size <= len(self.memory) else None
+        start, self.size = self.size, self.size + aligned_size(size)
+        return self.memory[start : start + size] if self.size <= len(self.memory) else None
 
 
 _arena: contextvars.ContextVar[_Arena | None] = contextvars.ContextVar("arena", default=None)
@@ -121,7 +121,7 @@ class _BufferPool:
     def take(self, size: int) -> np.ndarray:
         """Returns aligned memory that is not in use: uint8 of shape `[size]`."""
         if size < self._MIN_BYTES:
-            return _aligned(size)
+            return _allocate_aligned(size)
         with self._lock:
             buffers = self._buffers_by_size.setdefault(size, collections.deque())
             self._buffers_by_size.move_to_end(size)
@@ -129,7 +129,7 @@ class _BufferPool:
                 buffers.rotate(-1)  # The least recently used buffer comes first.
                 if sys.getrefcount(buffers[-1].base) == _POOL_REFERENCES:
                     return buffers[-1][:]
-            memory = _aligned(size)
+            memory = _allocate_aligned(size)
             if len(buffers) < self._MAX_BUFFERS:
                 buffers.append(memory)
                 self._bytes += size
@@ -146,13 +146,13 @@ class _BufferPool:
         return size
 
 
-def _aligned(size: int) -> np.ndarray:
+def _allocate_aligned(size: int) -> np.ndarray:
     owner = np.empty(size + ALIGNMENT, np.uint8)
-    begin = -owner.ctypes.data % ALIGNMENT
-    return owner[begin : begin + size]
+    start = -owner.ctypes.data % ALIGNMENT
+    return owner[start : start + size]
 
 
-_sample_pool = collections.deque([_aligned(1)])
+_sample_pool = collections.deque([_allocate_aligned(1)])
 _POOL_REFERENCES = sys.getrefcount(_sample_pool[-1].base)
 _pool = _BufferPool()
 

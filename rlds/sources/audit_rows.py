@@ -75,9 +75,9 @@ def read_audit(file: Path, key: str) -> Any:
         return None
     arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
     try:
-        with parquet.ParquetFile(file) as opened:
-            stored_key = (opened.schema_arrow.metadata or {}).get(_KEY, b"")
-            return opened.read() if stored_key.decode(errors="replace") == key else None
+        with parquet.ParquetFile(file) as parquet_file:
+            stored_key = (parquet_file.schema_arrow.metadata or {}).get(_KEY, b"")
+            return parquet_file.read() if stored_key.decode(errors="replace") == key else None
     except (OSError, arrow.ArrowInvalid):
         return None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlds_ecosystem.model.names import suggest_names
 
-__all__ = ["explain_error", "explain_syntax_error", "quoted", "unknown_column"]
+__all__ = ["explain_error", "explain_syntax_error", "quote_name", "unknown_column"]
 
 # Names of columns in other formats.
 _OTHER_NAMES = {
@@ -40,8 +40,8 @@ def explain_syntax_error(condition: str, message: str) -> str:
     if token is None:
         return f"this is not a condition, such as `steps > 10 and success` (DuckDB: {message})"
     is_end = token[1] == ")" and condition.count(")") <= condition.count("(")
-    wrong = "the condition ends too early" if is_end else f"{token[1]!r} is not expected here"
-    return f"{wrong}. Example: `steps > 10 and success`"
+    problem = "the condition ends too early" if is_end else f"{token[1]!r} is not expected here"
+    return f"{problem}. Example: `steps > 10 and success`"
 
 
 def explain_error(
@@ -92,7 +92,7 @@ def unknown_column(name: str, columns: Mapping[str, Any]) -> str:
 
 def _as_typed(name: str, kind: Any) -> str:
     """Returns a column name in the syntax of conditions: quoted, with a member of a struct."""
-    text = name if re.fullmatch(r"\w+", name) else quoted(name)
+    text = name if re.fullmatch(r"\w+", name) else quote_name(name)
     return f"{text}.{kind.children[0][0]}" if getattr(kind, "id", "") == "struct" else text
 
 
@@ -104,12 +104,12 @@ def _hints(condition: str, columns: Mapping[str, Any], aliases: Mapping[str, str
             continue
         if kind.id == "struct" and not mention[1]:
             members = [member for member, _ in kind.children]
-            yield f"{name!r} has {', '.join(members)}: write {quoted(name)}.{members[0]}"
+            yield f"{name!r} has {', '.join(members)}: write {quote_name(name)}.{members[0]}"
         elif name in aliases and "." in name and '"' not in mention[0]:
-            yield f"write {quoted(name)}, in double quotes"
+            yield f"write {quote_name(name)}, in double quotes"
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Returns the name of a column in double quotes."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'

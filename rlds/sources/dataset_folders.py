@@ -14,7 +14,7 @@ from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.caches import cache_folder
 from rlds_ecosystem.files.replacing import FOLDER
 
-__all__ = ["cache_folder_of", "facts_of", "folder_of", "root_of"]
+__all__ = ["cache_folder_of", "file_versions", "folder_of", "root_of"]
 
 # Characters that table readers treat as patterns, or cannot encode.
 _PATTERN_CHARACTERS = re.compile("[*?[\ud800-\udfff]")
@@ -27,24 +27,24 @@ def root_of(source: AnySource) -> str:
 
 def _root_of(source: AnySource, inputs: Iterable[str | os.PathLike[str]]) -> str:
     match reading.roots(source):  # A dataset folder may have only one data file.
-        case [base] if base.can.examples is not None:
-            inputs = [base.can.examples.directory]
+        case [base] if base.capabilities.examples is not None:
+            inputs = [base.capabilities.examples.directory]
     names = [os.path.abspath(os.fspath(path)) for path in inputs]
     return os.path.commonpath(names) if names else ""
 
 
-def facts_of(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[str, int, int]]:
+def file_versions(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[str, int, int]]:
     """Returns facts that identify versions of files: relative names, sizes, modification times."""
-    facts = []
+    versions = []
     for path in files:
         name = os.fspath(path)
         if stores.is_local(name):
             state = os.stat(name)
-            facts.append((os.path.relpath(name, root), state.st_size, state.st_mtime_ns))
+            versions.append((os.path.relpath(name, root), state.st_size, state.st_mtime_ns))
         else:
             status = stores.as_path(name).stat()
-            facts.append((name, status.length, int(status.mtime * 1e9)))
-    return facts
+            versions.append((name, status.length, int(status.mtime * 1e9)))
+    return versions
 
 
 def folder_of(source: AnySource) -> Iterator[Path]:

@@ -28,7 +28,7 @@ def marked_formats(directory: str) -> list[str]:
     return [
         name
         for name, format in formats().items()
-        if format.mark and os.path.exists(os.path.join(directory, format.mark))
+        if format.marker and os.path.exists(os.path.join(directory, format.marker))
     ]
 
 
@@ -76,7 +76,7 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
     Raises:
       FileNotFoundError: The directory does not exist, or holds no log.
     """
-    directory, mark = stores.as_path(path), formats()["envlogger"].mark
+    directory, mark = stores.as_path(path), formats()["envlogger"].marker
     if not directory.is_dir():
         raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
     logs = []
@@ -98,9 +98,9 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
 
 def several_datasets(path: str, datasets: Sequence[tuple[str, str]]) -> str:
     """Returns the error about a folder with several datasets, a result of `find_datasets`."""
-    shown = [f"{os.path.relpath(folder, path)} ({name})" for folder, name in datasets[:_MAX_NAMES]]
-    more = ", …" if len(datasets) > _MAX_NAMES else ""
+    names = [f"{os.path.relpath(folder, path)} ({name})" for folder, name in datasets[:_MAX_NAMES]]
+    ellipsis = ", …" if len(datasets) > _MAX_NAMES else ""
     return (
-        f"{path} holds {len(datasets)} datasets: {', '.join(shown)}{more}. Choose one; "
+        f"{path} holds {len(datasets)} datasets: {', '.join(names)}{ellipsis}. Choose one; "
         f"`rlds list {path}` shows them."
     )

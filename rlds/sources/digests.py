@@ -20,17 +20,17 @@ from rlds_ecosystem.model.nests import leaves_at
 from tfds_files.columns import RaggedColumn, stack
 
 __all__ = [
-    "COMPARED_FACTS",
+    "COMPARED_ATTRIBUTES",
     "as_array",
     "difference",
     "differences",
     "digest_of",
     "digest_of_columns",
-    "hashed_content",
+    "iter_content",
     "text_of",
 ]
 
-COMPARED_FACTS = ("key", "truncated", "complete", "final_observation_known")
+COMPARED_ATTRIBUTES = ("key", "truncated", "complete", "final_observation_known")
 """The compared attributes of an episode, in addition to its fields."""
 
 _DIGEST_BYTES = 16
@@ -59,12 +59,12 @@ def digest_of(steps: Mapping[str, Any]) -> bytes:
 def digest_of_columns(columns: Mapping[str, Any]) -> bytes:
     """Returns the digest of steps, see `digest_of`, from columns by the paths of their fields."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for data in hashed_content(columns):
+    for data in iter_content(columns):
         digest.update(data)
     return digest.digest()
 
 
-def hashed_content(fields: Mapping[str, Any]) -> Iterator[Any]:
+def iter_content(fields: Mapping[str, Any]) -> Iterator[Any]:
     """Yields bytes to hash: equal bytes for equal values of fields.
 
     Text equals its UTF-8 bytes.
@@ -76,18 +76,18 @@ def hashed_content(fields: Mapping[str, Any]) -> Iterator[Any]:
         values = fields[path]
         if type(values) is not np.ndarray:
             values = as_array(values)
-        head = _field_bytes(path, values.dtype) + _shape_bytes(values.shape)
+        header = _field_bytes(path, values.dtype) + _shape_bytes(values.shape)
         if values.dtype.kind in "USO":
-            yield head
+            yield header
             for value in map(text_of, values.reshape(-1).tolist()):
                 value = value if isinstance(value, bytes) else repr(value).encode()
                 yield b"%d " % len(value)
                 yield value
         elif values.nbytes > _MAX_COPIED_BYTES and values.flags.c_contiguous:
-            yield head
+            yield header
             yield values.data
         else:
-            yield head + values.tobytes()
+            yield header + values.tobytes()
 
 
 @functools.lru_cache(4096)
@@ -128,7 +128,7 @@ def differences(
       other: The other episode.
       skipped: The paths of fields that may differ, such as `steps/action`.
     """
-    for name in COMPARED_FACTS:
+    for name in COMPARED_ATTRIBUTES:
         fact, other_fact = getattr(episode, name), getattr(other, name)
         if name not in skipped and fact != other_fact:
             yield f"{name}: {fact!r} became {other_fact!r}"
@@ -162,8 +162,8 @@ def difference(one: Any, other: Any) -> str | None:
     return None
 
 
-def _decode_images(images: np.ndarray, like: np.ndarray) -> np.ndarray:
+def _decode_images(images: np.ndarray, reference: np.ndarray) -> np.ndarray:
     if images.dtype.kind != "O" or not all(isinstance(image, bytes) for image in images.flat):
         return images
-    feature = tfds_files.Image(shape=(None, None, like.shape[-1]), dtype=like.dtype)
+    feature = tfds_files.Image(shape=(None, None, reference.shape[-1]), dtype=reference.dtype)
     return stack([tfds_files.decode_image(image, feature) for image in images])

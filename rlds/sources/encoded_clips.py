@@ -17,7 +17,7 @@ import tfds_files
 from rlds.sources.channel_order import RED_FIRST, RgbSource, as_rgb, is_bgr
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import Can, Fields, Source, SourceError, files_of
+from rlds.sources.source import Capabilities, Fields, Source, SourceError, files_of
 from rlds.sources.video_frames import FramesSource
 from rlds.sources.view import RowContext, View, flat, nested
 from rlds.sources.writing import Placement
@@ -124,8 +124,8 @@ class ClipsSource(View):
 
     @property
     @override
-    def can(self) -> Can:  # The base may have image files.
-        return dataclasses.replace(super().can, reads_rows=False, image_files=None)
+    def capabilities(self) -> Capabilities:  # The base may have image files.
+        return dataclasses.replace(super().capabilities, reads_rows=False, image_files=None)
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str] | None:
@@ -207,22 +207,22 @@ class ClipsSource(View):
         self, clip: Clip, frame: Callable[[int], np.ndarray], length: int, camera: str
     ) -> None:
         steps = sorted({*np.linspace(0, length - 1, _COMPARED_FRAMES).astype(int).tolist()})
-        fault, late_steps = "", []
+        problem, late_steps = "", []
         with ClipReader(clip.data, camera) as reader:
             if len(reader) != length:
-                fault, steps = f"{len(reader)} frames, expected {length}", []
+                problem, steps = f"{len(reader)} frames, expected {length}", []
             for step in steps:
-                image, [decoded] = frame(step), reader.frames(step, step + 1)
-                error = _error(decoded, image)
+                image, [decoded_image] = frame(step), reader.frames(step, step + 1)
+                error = _error(decoded_image, image)
                 if error > max(_LARGE_ERROR, 1.5 * float(image.var())):
-                    fault = f"step {step} has a wrong frame"
-                if step and error > max(_SMALL_ERROR, 2 * _error(decoded, frame(step - 1))):
+                    problem = f"step {step} has a wrong frame"
+                if step and error > max(_SMALL_ERROR, 2 * _error(decoded_image, frame(step - 1))):
                     late_steps.append(step)
         if len(late_steps) > 1 and len(late_steps) == len(steps) - 1:
-            fault = f"the steps {late_steps} have the frames of the preceding steps"
-        if fault:
+            problem = f"the steps {late_steps} have the frames of the preceding steps"
+        if problem:
             raise SourceError(
-                f"the encoded video does not match the images: {fault}. Choose a better quality",
+                f"the encoded video does not match the images: {problem}. Choose a better quality",
                 file=files_of(self.bases[0]),
                 field=camera,
             )
@@ -237,7 +237,7 @@ def encoded_placements(placements: Sequence[Placement], episodes: Episodes) -> l
         bgr_cameras += source.bgr_cameras
         placements = _clip_placements(placements, source)
     paths = {f"{rlds.STEPS}/{path}" for path in bgr_cameras}
-    return [it.with_reason(RED_FIRST) if it.field in paths else it for it in placements]
+    return [p.with_reason(RED_FIRST) if p.field in paths else p for p in placements]
 
 
 def _clip_placements(placements: Sequence[Placement], source: ClipsSource) -> list[Placement]:
@@ -245,15 +245,15 @@ def _clip_placements(placements: Sequence[Placement], source: ClipsSource) -> li
     removed = {f"{_path(camera)}/{FIRST}" for camera in source.cameras}
     return [
         Placement(
-            f"{rlds.STEPS}/{cameras[each.field]}",
-            each.place.removesuffix(f"/{CLIP}"),
+            f"{rlds.STEPS}/{cameras[p.field]}",
+            p.place.removesuffix(f"/{CLIP}"),
             "encoded",
             str(source),
         )
-        if each.field in cameras
-        else each
-        for each in placements
-        if each.field not in removed
+        if p.field in cameras
+        else p
+        for p in placements
+        if p.field not in removed
     ]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.sources.source import AnySource, Can, Fields, Source
+from rlds.sources.source import AnySource, Capabilities, Fields, Source
 from rlds.sources.video_frames import FramesSource
 from rlds.sources.view import RowContext, View
 from rlds_ecosystem import import_extra
@@ -26,11 +26,11 @@ __all__ = ["ChangedImages", "EncodedFrames", "with_video"]
 
 def with_video(source: AnySource) -> AnySource:
     """Decodes the video of a source to pixels or image files, if its option `video` is set."""
-    can = source.can
-    if can.video == "packets" or not isinstance(source, Source):
+    video, quality = source.capabilities.video, source.capabilities.quality
+    if video == "packets" or not isinstance(source, Source):
         return source
     frames = FramesSource(source)
-    return frames if can.video == "frames" else EncodedFrames(frames, can.video, can.quality)
+    return frames if video == "frames" else EncodedFrames(frames, video, quality)
 
 
 class ChangedImages(View):
@@ -58,16 +58,16 @@ class ChangedImages(View):
 
     @property
     @override
-    def can(self) -> Can:  # Exports apply this view to a source of image files.
-        return dataclasses.replace(super().can, image_files=None)
+    def capabilities(self) -> Capabilities:  # Exports apply this view to a source of image files.
+        return dataclasses.replace(super().capabilities, image_files=None)
 
     @override
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
         paths = {f"{rlds.STEPS}/{path}": path for path in self.images}
-        present = {path: name for path, name in paths.items() if path in values}
-        return values | {path: self._convert(values[path], name) for path, name in present.items()}
+        names = {path: name for path, name in paths.items() if path in values}
+        return values | {path: self._convert(values[path], name) for path, name in names.items()}
 
     @abc.abstractmethod
     def _convert(self, column: Any, path: str) -> np.ndarray:

@@ -27,7 +27,7 @@ __all__ = [
 TRUNCATED = "truncated"
 COMPLETE = "complete"
 ORIGIN = "source"
-# Below it, steps have the names of their image files, where data has such names.
+# The group of step fields with the names of image files.
 IMAGE_FILE = "image_file"
 # The rounding remainder of actions converted between deltas and targets, a field of steps.
 ACTION_REMAINDER = "action_rest"

@@ -85,8 +85,8 @@ class RowMaker:
             if root_of(path) in TRANSITION_FIELDS
         ]
         self.schema = arrow.schema([*columns.items()])
-        texts = {p: it for p, it in (*episode.items(), *steps.items()) if is_instruction(p)}
-        self._instructions = [p for p, it in texts.items() if isinstance(it, Field) and it.is_text]
+        texts = {p: field for p, field in (*episode.items(), *steps.items()) if is_instruction(p)}
+        self._instructions = [p for p, f in texts.items() if isinstance(f, Field) and f.is_text]
         paths = [path if path in episode else f"{rlds.STEPS}/{path}" for path in self._instructions]
         # Paths of the mask fields (True if an episode has the value), by field path.
         marks = {path: known_field(path) for path in episode}
@@ -124,19 +124,19 @@ class RowMaker:
           A `pyarrow.Table` with a row for each episode; damaged episodes have an `error`.
         """
         arrow = import_extra("pyarrow")
-        tables, batch, group_size = [], _Batch(), 1
+        tables, batch, group_size = [], _RowBatch(), 1
         index = part.start if isinstance(part, range) else first
         episodes = self._episodes(split, part)
         # Reading several small episodes before computing their rows is faster.
         while group := list(itertools.islice(episodes, group_size)):
-            size = sum([self._add(batch, split, index + n, it) for n, it in enumerate(group)])
+            size = sum([self._add(batch, split, index + n, e) for n, e in enumerate(group)])
             index += len(group)
             fitting = _MAX_READ_AHEAD_BYTES * len(group) // (size + 1) + 1
             group_size = min(2 * group_size, _MAX_READ_AHEAD, fitting)
             group.clear()
             if batch.num_bytes > _MAX_BATCH_BYTES:
                 tables.append(self._to_arrow(batch))
-                batch = _Batch()
+                batch = _RowBatch()
         return arrow.concat_tables([*tables, self._to_arrow(batch)])
 
     def _episodes(self, split: str, part: range | str) -> Iterator[SourceEpisode | DamagedEpisode]:
@@ -152,7 +152,7 @@ class RowMaker:
                 yield DamagedEpisode(source.key(split, index), error)
 
     def _add(
-        self, batch: _Batch, split: str, index: int, episode: SourceEpisode | DamagedEpisode
+        self, batch: _RowBatch, split: str, index: int, episode: SourceEpisode | DamagedEpisode
     ) -> int:
         """Adds an episode to a batch; returns the number of bytes of its steps."""
         row: dict[str, Any] = {"split": split, "index": index, "key": episode.key}
@@ -205,7 +205,7 @@ class RowMaker:
         has_duration = self._has_timestamps and len(times) > 1
         return float(times[-1] - times[0]) / 1e9 if has_duration else None
 
-    def _to_arrow(self, batch: _Batch) -> Any:
+    def _to_arrow(self, batch: _RowBatch) -> Any:
         arrow = import_extra("pyarrow")
         columns = []
         statistics = dict(zip(self._numeric_paths, batch.statistics(len(self._numeric_paths))))
@@ -224,7 +224,7 @@ class RowMaker:
         return arrow.table(columns, schema=self.schema)
 
 
-class _Batch:
+class _RowBatch:
     """Rows and numeric columns of some episodes, collected for the table of episodes."""
 
     def __init__(self) -> None:
@@ -249,17 +249,17 @@ class _Batch:
         values = np.concatenate([_EMPTY_COLUMN, *self._values])
         sizes = np.array(self._sizes, np.int64).reshape(-1)
         is_empty = sizes == 0
-        begins, counts = (np.cumsum(sizes) - sizes)[~is_empty], sizes[~is_empty]
+        starts, counts = (np.cumsum(sizes) - sizes)[~is_empty], sizes[~is_empty]
         statistics = np.zeros((len(_STATISTICS), len(sizes)))
-        if len(begins):
-            statistics[0][~is_empty] = np.fmin.reduceat(values, begins)
-            statistics[1][~is_empty] = np.fmax.reduceat(values, begins)
+        if len(starts):
+            statistics[0][~is_empty] = np.fmin.reduceat(values, starts)
+            statistics[1][~is_empty] = np.fmax.reduceat(values, starts)
             is_unknown = np.isnan(values)
             if is_unknown.any():
                 values[is_unknown] = 0
-                counts -= np.add.reduceat(is_unknown, begins, dtype=np.int64)
+                counts -= np.add.reduceat(is_unknown, starts, dtype=np.int64)
             with np.errstate(invalid="ignore", divide="ignore"):  # Infinities also cause warnings.
-                statistics[2][~is_empty] = np.add.reduceat(values, begins) / counts
+                statistics[2][~is_empty] = np.add.reduceat(values, starts) / counts
         for first in range(num_fields):
             yield statistics[:, first::num_fields], is_empty[first::num_fields]
 

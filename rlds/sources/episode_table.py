@@ -22,7 +22,7 @@ import numpy as np
 
 import rlds
 from rlds.sources import audit_rows, label_rows, queries, reading
-from rlds.sources.dataset_folders import cache_folder_of, facts_of, folder_of, root_of
+from rlds.sources.dataset_folders import cache_folder_of, file_versions, folder_of, root_of
 from rlds.sources.episode_rows import RowMaker
 from rlds.sources.source import AnySource, Source, SourceError
 from rlds.sources.view import View
@@ -128,8 +128,8 @@ class EpisodeTable:
         """
         arrow = import_extra("pyarrow")
         tables = [
-            _with_labels_and_audit(it, columns).take(arrow.array(np.asarray(it.rows, np.int64)))
-            for it in self._checked_tables()
+            _with_labels_and_audit(t, columns).take(arrow.array(np.asarray(t.rows, np.int64)))
+            for t in self._checked_tables()
         ]
         return arrow.concat_tables(tables, promote_options="permissive").combine_chunks()
 
@@ -148,19 +148,19 @@ class EpisodeTable:
           StorageError: The data has changed since it was opened.
           ValueError: The condition is not valid, or has an unknown column.
         """
-        indices, begin = [np.empty(0, np.int64)], first
+        indices, start = [np.empty(0, np.int64)], first
         for table in self._checked_tables():
             columns = _condition_columns(condition, table)
             rows = queries.matching_rows(
                 table.file,
                 condition,
                 table.rows,
-                first=begin,
+                first=start,
                 columns=columns,
                 aliases=table.aliases,
             )
             indices.append(rows - first)
-            begin += len(table.rows)
+            start += len(table.rows)
         return np.concatenate(indices)
 
 
@@ -327,8 +327,8 @@ def _columns_of_aliases(source: AnySource) -> dict[str, str]:
 def _with_labels_and_audit(table: TableFile, columns: Sequence[str] | None) -> Any:
     """Reads columns of a table, with the current labels and audit of the episodes."""
     extra_names = [label_rows.COLUMN, audit_rows.COLUMN]
-    stored = None if columns is None else [name for name in columns if name not in extra_names]
-    result = _read(table.file, stored)
+    names = None if columns is None else [name for name in columns if name not in extra_names]
+    result = _read(table.file, names)
     for column, values in _labels_and_audit(table, extra_names if columns is None else columns):
         result = result.append_column(column, values[column])
     return result
@@ -336,8 +336,8 @@ def _with_labels_and_audit(table: TableFile, columns: Sequence[str] | None) -> A
 
 def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
     # `read_table` would load pandas.
-    with import_extra("pyarrow.parquet").ParquetFile(file) as opened:
-        return opened.read(columns)
+    with import_extra("pyarrow.parquet").ParquetFile(file) as parquet_file:
+        return parquet_file.read(columns)
 
 
 def _table_file(
@@ -355,7 +355,7 @@ def _table_file(
             _TableWriter(source, split, key, file).write(progress, jobs or default_jobs())
         except OSError as error:  # The folder cannot be written.
             failure = error
-        if _stored_key(file) == key:  # Another process may have written it.
+        if _stored_key(file) == key:  # Another process may have written the table.
             return file
     raise OSError(
         f"cannot write the table of episodes next to {files[0].parent.parent} or to the cache: "
@@ -442,7 +442,7 @@ def _tasks(source: AnySource, split: str) -> list[range | str]:
         return [*reading.parts(source, split)]
     total = source.num_episodes(split)
     size = min(_MAX_TASK_EPISODES, max(_MIN_TASK_EPISODES, total // 64))
-    return [range(begin, min(begin + size, total)) for begin in range(0, total, size)]
+    return [range(start, min(start + size, total)) for start in range(0, total, size)]
 
 
 def _read_all(
@@ -481,6 +481,6 @@ def _stored_key(file: Path) -> str:
 def key_of(source: AnySource) -> str:
     """Returns a key that changes with the files and the options of a source."""
     kind = type(source)
-    files = facts_of(source.inputs(), root_of(source))
+    files = file_versions(source.inputs(), root_of(source))
     content = [_VERSION, kind.__module__, kind.__qualname__, source.about.options, files]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()

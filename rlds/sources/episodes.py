@@ -99,7 +99,7 @@ class Episodes(Sequence[SourceEpisode]):
         self._stream_splits: Mapping[str, _StreamSplit] = {}
         if not isinstance(source, Source):
             self._stream_splits = {
-                name: _StreamSplit(source, name) for name in _mentioned_splits(source, split)
+                name: _StreamSplit(source, name) for name in _find_splits(source, split)
             }
         if not self._is_full_split:
             _ = self.ranges  # Raises an error if the split expression is invalid.
@@ -111,8 +111,8 @@ class Episodes(Sequence[SourceEpisode]):
     def __repr__(self) -> str:
         name = self.format or type(self.source).__name__
         count = reading.count(self.source, self.split) if self._is_full_split else len(self)
-        counted = "" if count is None else f", {count} episodes"
-        return f"Episodes({name}, {files_of(self.source, 1)}, split {self.split!r}{counted})"
+        size_text = "" if count is None else f", {count} episodes"
+        return f"Episodes({name}, {files_of(self.source, 1)}, split {self.split!r}{size_text})"
 
     @property
     def has_random_access(self) -> bool:
@@ -132,9 +132,9 @@ class Episodes(Sequence[SourceEpisode]):
         return _split_ranges(self.source, self.split, self._count)
 
     @functools.cached_property
-    def _ends(self) -> list[int]:
+    def _stops(self) -> list[int]:
         """The end of each range, as an index of these episodes."""
-        return list(itertools.accumulate(end - begin for _, begin, end in self.ranges))
+        return list(itertools.accumulate(end - start for _, start, end in self.ranges))
 
     def _count(self, split: str) -> int:
         if isinstance(self.source, Source):
@@ -145,9 +145,9 @@ class Episodes(Sequence[SourceEpisode]):
         """Returns the split of an episode, and its index in that split."""
         if self._is_full_split:
             return self.split, index
-        position = bisect.bisect_right(self._ends, index)
+        position = bisect.bisect_right(self._stops, index)
         split, _, end = self.ranges[position]
-        return split, end - (self._ends[position] - index)
+        return split, end - (self._stops[position] - index)
 
     def stored_index(self, index: int) -> int:
         """Returns the index of an episode in its stored split, before any selection.
@@ -197,7 +197,7 @@ class Episodes(Sequence[SourceEpisode]):
             self._stream_splits[split].num_episodes = count
 
     def __len__(self) -> int:
-        return self._ends[-1]
+        return self._stops[-1]
 
     def has(self, index: int) -> bool:
         """Returns True if an index has an episode; reads a stream no further than this index."""
@@ -215,8 +215,8 @@ class Episodes(Sequence[SourceEpisode]):
             return map(self._read, range(len(self)))
         ranges = [(self.split, 0, None)] if self._is_full_split else self.ranges
         by_range = (
-            itertools.islice(_stream_episodes(self.source, split), begin, end)
-            for split, begin, end in ranges
+            itertools.islice(_stream_episodes(self.source, split), start, end)
+            for split, start, end in ranges
         )
         return map(_raise_if_damaged, itertools.chain.from_iterable(by_range))
 
@@ -278,21 +278,21 @@ class Episodes(Sequence[SourceEpisode]):
         """
         index = self._normalized_index(index)
         aliases = {} if fields is None else step_aliases(self.source)
-        requested = dict(leaves_at(self._steps, fields, aliases))
-        names, rows = [f"{rlds.STEPS}/{path}" for path in requested], ALL_ROWS
+        requested_fields = dict(leaves_at(self._steps, fields, aliases))
+        names, rows = [f"{rlds.STEPS}/{path}" for path in requested_fields], ALL_ROWS
         if start is not None and stop is not None and 0 <= start <= stop:
             rows, start, stop = slice(start, stop), None, None
-        stored = dict(leaves_at(self._read(index, names, rows).steps, None))
+        steps = dict(leaves_at(self._read(index, names, rows).steps, None))
         columns: dict[str, Any] = {}
         try:
-            for path, field in requested.items():
-                column = stored.get(path)
+            for path, field in requested_fields.items():
+                column = steps.get(path)
                 values = None if column is None else column[start:stop]
                 put(columns, path, as_values(values, field, decode_images))
         except ValueError as error:
-            fault = error.problem if isinstance(error, MismatchError) else str(error)
+            problem = error.problem if isinstance(error, MismatchError) else str(error)
             file = files_of(self.source)
-            raise SourceError(fault, file=file, episode=index, field=path) from error
+            raise SourceError(problem, file=file, episode=index, field=path) from error
         return columns
 
     def outlines(self) -> Iterator[Outline]:
@@ -311,11 +311,11 @@ class Episodes(Sequence[SourceEpisode]):
         lengths_of_ranges = []
         if not isinstance(self.source, Source):
             return None
-        for split, begin, end in self.ranges:
+        for split, start, end in self.ranges:
             lengths = reading.lengths(self.source, split)
             if lengths is None:
                 return None
-            lengths_of_ranges.append(lengths.take(slice(begin, end)))
+            lengths_of_ranges.append(lengths.take(slice(start, end)))
         return Lengths.concatenate(lengths_of_ranges)
 
     def table(self, *, progress: Progress = None, jobs: int | None = None) -> EpisodeTable:
@@ -344,8 +344,8 @@ class Episodes(Sequence[SourceEpisode]):
 
         with reading.unchanged(self.source):
             tables = [
-                table_file(self.source, split, range(begin, end), progress=progress, jobs=jobs)
-                for split, begin, end in self.ranges
+                table_file(self.source, split, range(start, end), progress=progress, jobs=jobs)
+                for split, start, end in self.ranges
             ]
         return EpisodeTable(tables)
 
@@ -363,7 +363,7 @@ class Episodes(Sequence[SourceEpisode]):
           ValueError: The condition is not valid, or has an unknown column; the message lists the
             columns.
         """
-        return self._selected(self.table(progress=progress).where(condition), condition)
+        return self._select_indices(self.table(progress=progress).where(condition), condition)
 
     def select(self, indices: Iterable[int]) -> Episodes:
         """Selects episodes by their indices, in the given order.
@@ -375,7 +375,7 @@ class Episodes(Sequence[SourceEpisode]):
           IndexError: There is no such episode.
           TypeError: The episodes cannot be read in any order.
         """
-        return self._selected(indices)
+        return self._select_indices(indices)
 
     def through(self, view: Callable[..., Source], *arguments: Any) -> Episodes:
         """Returns the same episodes of a view of the source.
@@ -390,17 +390,17 @@ class Episodes(Sequence[SourceEpisode]):
         source = view(with_random_access(self.source), *arguments)
         return Episodes(source, self.split, format=self.format, declared=self._declared)
 
-    def _selected(self, indices: Iterable[int], condition: str | None = None) -> Episodes:
+    def _select_indices(self, indices: Iterable[int], condition: str | None = None) -> Episodes:
         source = with_random_access(self.source)
         if not (isinstance(indices, np.ndarray) and indices.dtype.kind in "iu"):
             indices = np.fromiter(map(self._normalized_index, indices), np.int64)
         total = len(self)
         rows = np.where(indices < 0, indices + total, indices)
-        for wrong in indices[(rows < 0) | (rows >= total)][:1]:
-            self._normalized_index(wrong)
-        splits, _, ends = zip(*self.ranges)
-        ranges = np.searchsorted(self._ends, rows, side="right")
-        rows, names = rows + np.subtract(ends, self._ends)[ranges], np.array(splits)[ranges]
+        for invalid in indices[(rows < 0) | (rows >= total)][:1]:
+            self._normalized_index(invalid)
+        splits, _, stops = zip(*self.ranges)
+        ranges = np.searchsorted(self._stops, rows, side="right")
+        rows, names = rows + np.subtract(stops, self._stops)[ranges], np.array(splits)[ranges]
         by_split = {split: rows[names == split] for split in dict.fromkeys(splits)}
         source = SelectedSource(source, by_split, condition)
         return Episodes(source, "+".join(by_split), format=self.format)
@@ -431,8 +431,8 @@ class Episodes(Sequence[SourceEpisode]):
         lines.append(f"files: {files_of(source)}")
         for split in source.splits:
             count = reading.count(source, split)
-            counted = "not counted yet" if count is None else f"{count} episodes"
-            lines.append(f"split {split!r}: {counted}")
+            size_text = "not counted yet" if count is None else f"{count} episodes"
+            lines.append(f"split {split!r}: {size_text}")
         if not self.has_random_access:
             lines.append("Episodes are read in their order; this format has no index.")
         lines += ["fields of an episode:", *_describe_fields(self.spec, "  ")]
@@ -505,12 +505,12 @@ def _describe_fields(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
             yield f"{indent}{name}:"
             yield from _describe_fields(field, f"{indent}  ")
             continue
-        facts = [in_words(field)]
+        notes = [in_words(field)]
         if isinstance(field, Field):
-            facts += [f"{field.encoding} files"] if field.encoding else []
-            facts += field.meanings
-            facts += [field.doc] if field.doc else []
-        yield f"{indent}{name}: {'; '.join(facts)}"
+            notes += [f"{field.encoding} files"] if field.encoding else []
+            notes += field.meanings
+            notes += [field.doc] if field.doc else []
+        yield f"{indent}{name}: {'; '.join(notes)}"
 
 
 class _StreamSplit:
@@ -529,7 +529,7 @@ class _StreamSplit:
         self._iterator = self._walk()
         self._next: SourceEpisode | DamagedEpisode | None = None
         self._is_exhausted = False
-        self._lock = threading.Lock()  # Several iterators may read from it.
+        self._lock = threading.Lock()  # Several iterators may read the stream.
         reset_in_forks(self)
 
     def _reset(self) -> None:
@@ -590,7 +590,7 @@ def _raise_if_damaged(episode: SourceEpisode | DamagedEpisode) -> SourceEpisode:
     return episode
 
 
-def _mentioned_splits(source: AnySource, expression: str) -> list[str]:
+def _find_splits(source: AnySource, expression: str) -> list[str]:
     """Returns the splits in a split expression; to count a split may require reading it."""
     return [split for split in source.splits if split in expression or "all" in expression]
 
@@ -599,15 +599,18 @@ def _split_ranges(
     source: AnySource, expression: str, count: Callable[[str], int]
 ) -> list[tuple[str, int, int]]:
     """Resolves a split expression to ranges: split, begin, end."""
-    splits, shards = _mentioned_splits(source, expression), source.can.shards or (lambda split: ())
+    splits, shards = (
+        _find_splits(source, expression),
+        source.capabilities.shards or (lambda split: ()),
+    )
     lengths = {split: shards(split) or [count(split)] for split in splits}
     try:
         if re.search(r"\dshard[:\]]", expression) and not all(map(shards, splits)):
             raise ValueError(f"{expression!r}: there are no shards")
         ranges = ranges_of(expression, lengths)
     except KeyError:
-        fault = f"no split {expression!r}, only {list(source.splits)} in {files_of(source, 1)}"
-        raise KeyError(fault) from None
+        problem = f"no split {expression!r}, only {list(source.splits)} in {files_of(source, 1)}"
+        raise KeyError(problem) from None
     except ValueError as error:
         raise ValueError(f"{files_of(source)}: {error}") from None
-    return [(split, begin, max(begin, end)) for split, begin, end in ranges]
+    return [(split, start, max(start, end)) for split, start, end in ranges]

@@ -44,8 +44,8 @@ class JoinedSource(View):
         self._runs, lengths = [], []
         for base, dataset, prefix in zip(self.bases, datasets, prefixes or [""] * len(datasets)):
             self._runs += [(base, split, end, prefix) for split, _, end in dataset.ranges]
-            lengths += [end - begin for _, begin, end in dataset.ranges]
-        self._ends = np.cumsum(lengths)
+            lengths += [end - start for _, start, end in dataset.ranges]
+        self._stops = np.cumsum(lengths)
 
     @property
     @override
@@ -61,21 +61,21 @@ class JoinedSource(View):
 
     @override
     def num_episodes(self, split: str) -> int:
-        return int(self._ends[-1])
+        return int(self._stops[-1])
 
     @override
     def base_episodes(self, split: str, episodes: np.ndarray) -> Sequence[BaseEpisodes]:
-        runs = np.searchsorted(self._ends, episodes, side="right")
+        runs = np.searchsorted(self._stops, episodes, side="right")
         groups = []
         for run in np.unique(runs).tolist():
             base, name, end, _ = self._runs[run]
             positions = np.flatnonzero(runs == run)
-            rows = episodes[positions] + (end - self._ends[run])
+            rows = episodes[positions] + (end - self._stops[run])
             groups.append(BaseEpisodes(positions, base, name, rows))
         return groups
 
     def _prefix(self, index: int) -> str:
-        return self._runs[int(np.searchsorted(self._ends, index, side="right"))][-1]
+        return self._runs[int(np.searchsorted(self._stops, index, side="right"))][-1]
 
     @override
     def key(self, split: str, index: int) -> str:
@@ -85,10 +85,12 @@ class JoinedSource(View):
     def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:
         """Returns a mask of the episodes whose stored key lacks the prefix."""
         is_renamed = [
-            prefix != "" and any(it.can.keeps_keys for it in reading.roots(base))
+            prefix != "" and any(root.capabilities.keeps_keys for root in reading.roots(base))
             for base, _, _, prefix in self._runs
         ]
-        mask: np.ndarray = np.array(is_renamed)[np.searchsorted(self._ends, episodes, side="right")]
+        mask: np.ndarray = np.array(is_renamed)[
+            np.searchsorted(self._stops, episodes, side="right")
+        ]
         return mask
 
     @override
@@ -98,6 +100,6 @@ class JoinedSource(View):
         episode, values = super().values(split, index, fields, rows)
         converted = as_converted(episode)
         if converted is not episode:
-            facts = {rlds.metadata.EPISODE_ID, ORIGIN}
-            values = {p: value for p, value in values.items() if p.partition("/")[0] not in facts}
+            roots = {rlds.metadata.EPISODE_ID, ORIGIN}
+            values = {p: value for p, value in values.items() if p.partition("/")[0] not in roots}
         return dataclasses.replace(converted, key=self._prefix(index) + converted.key), values

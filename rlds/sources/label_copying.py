@@ -30,7 +30,7 @@ from rlds.sources.source import AnySource, Source, SourceError
 from rlds.sources.view import trace
 from rlds_ecosystem.files import stores
 
-__all__ = ["added_label_ids", "copied_label", "copy_labels"]
+__all__ = ["added_label_ids", "copy_label", "copy_labels"]
 
 # The prefix of the tool of a label that was copied from another episode.
 _COPY_TOOL = "carried from "
@@ -73,11 +73,11 @@ def copy_labels(
         layers, target_layers = declared_layers(folders), declared_layers(target)
     except SourceError:
         # The lines were copied, but labels of changed steps cannot be moved.
-        if any(_copied_labels(readable_rows(folders), episodes, origins, copy)):
+        if any(_copy_labels(readable_rows(folders), episodes, origins, copy)):
             raise
         return
     old_ids = {row.id for row in rows(target)}
-    copies = _copied_labels(labels, episodes, origins, copy)
+    copies = _copy_labels(labels, episodes, origins, copy)
     new = {row.id: row for row in copies if row.id not in old_ids}
     if new:
         append(target, [*new.values()])
@@ -85,7 +85,7 @@ def copy_labels(
         declare(target, new_layers)
 
 
-def _copied_labels(
+def _copy_labels(
     labels: Iterable[Label], episodes: Episodes, origins: Iterable[tuple[int, int]], copy: Episodes
 ) -> Iterator[Label]:
     by_digest: dict[str, list[Label]] = {}
@@ -107,12 +107,10 @@ def _copied_labels(
             digest = digest_of(episode.steps).hex()
             if digest != episode_labels[0].episode:
                 for label in episode_labels:
-                    yield from copied_label(label, digest, episode.key, episode.num_steps, first)
+                    yield from copy_label(label, digest, episode.key, episode.num_steps, first)
 
 
-def copied_label(
-    label: Label, digest: str, key: str, steps: int, first: int = 0
-) -> Iterator[Label]:
+def copy_label(label: Label, digest: str, key: str, steps: int, first: int = 0) -> Iterator[Label]:
     """Yields a label moved to another episode; nothing if that episode lacks the labelled steps.
 
     Args:

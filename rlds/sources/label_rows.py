@@ -269,8 +269,8 @@ def declared_layers(folders: Iterable[Path]) -> dict[str, Layer]:
                 lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
                 layers.setdefault(layer["name"], _from_json(Layer, {**layer, **lists}))
         except (*_INVALID_ROW_ERRORS, LookupError, AttributeError) as error:
-            fault = f"not a list of label layers: {error}. Correct the file, or delete it"
-            raise SourceError(fault, file=file) from error
+            problem = f"not a list of label layers: {error}. Correct the file, or delete it"
+            raise SourceError(problem, file=file) from error
     return layers
 
 
@@ -309,7 +309,7 @@ def state_of(folders: Iterable[Path], layers: Iterable[str] = "*") -> tuple[Any,
 
 def can_be_written(folders: Iterable[Path]) -> bool:
     """Returns True if the permissions of a folder allow to store labels; writes nothing."""
-    existing = (next((f for f in (each, *each.parents) if f.exists()), None) for each in folders)
+    existing = (next((f for f in (d, *d.parents) if f.exists()), None) for d in folders)
     return any(f is not None and f.is_dir() and os.access(f, os.W_OK) for f in existing)
 
 
@@ -363,8 +363,8 @@ def _from_json(kind: type[T], values: Mapping[str, Any]) -> T:
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     arguments = {field.name: values[field.name] for field in fields if field.name in values}
     # Fields with a default set one of the two attributes.
-    needed = {field.name for field in fields if field.default is field.default_factory}
-    if missing := sorted(needed - arguments.keys()):
+    required_names = {field.name for field in fields if field.default is field.default_factory}
+    if missing := sorted(required_names - arguments.keys()):
         raise ValueError(f"missing: {', '.join(missing)}")
     return kind(**arguments)
 
@@ -394,11 +394,11 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
 
     def write(folder: Path) -> None:
         for name, new_lines in lines.items():
-            files = [file for each in target if (file := each / name).exists()]
+            files = [file for folder in target if (file := folder / name).exists()]
             existing_lines = {line for file in files for line in file.read_bytes().split(b"\n")}
             if new := b"".join(line + b"\n" for line in new_lines if line not in existing_lines):
                 _append_lines(folder / name, new)
-        if layers and not any((each / _LAYERS).exists() for each in target):
+        if layers and not any((folder / _LAYERS).exists() for folder in target):
             write_atomically(folder / _LAYERS, layers.read_bytes())
 
     if (lines or layers) and target:
@@ -444,14 +444,14 @@ def append(
     def add(folder: Path) -> None:
         if check is not None:
             check()
-        ends: dict[Path, int] = {}
+        sizes: dict[Path, int] = {}
         try:
             for layer, lines in layers.items():
                 file = folder / f"{layer}.jsonl"
-                ends[file] = file.stat().st_size if file.exists() else 0
+                sizes[file] = file.stat().st_size if file.exists() else 0
                 _append_lines(file, lines)
         except OSError:  # The disk is full, say.
-            for file, end in ends.items():
+            for file, end in sizes.items():
                 if file.exists():
                     os.truncate(file, min(end, file.stat().st_size))
             raise
@@ -477,7 +477,7 @@ def _write_to_first(folders: Sequence[Path], write: Callable[[Path], None]) -> N
 def _write_locked(folder: Path, write: Callable[[Path], None]) -> None:
     """Writes to a label folder under a lock: another process may replace its dataset."""
     while True:
-        finish_replacing(folder.parent.parent)  # Otherwise this would create another dataset.
+        finish_replacing(folder.parent.parent)  # Before labels create the folder again.
         with contextlib.ExitStack() as stack:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -528,13 +528,13 @@ def summary(folders: Sequence[Path]) -> Any:
         kind: Any = kinds.pop() if len(kinds) == 1 else str if kinds else TYPES[layers[layer]]
         values = [{kind(row.value) for row in rows if row.end is None} for rows in rows_of.values()]
         fields[layer] = arrow.array(
-            [next(iter(it)) if len(it) == 1 else None for it in values], arrow_types[kind]
+            [next(iter(texts)) if len(texts) == 1 else None for texts in values], arrow_types[kind]
         )
         annotators = [sorted({row.annotator for row in rows}) for rows in rows_of.values()]
         fields[f"{layer}.n"] = arrow.array(map(len, annotators), arrow.int32())
         fields[f"{layer}.by"] = arrow.array(annotators, arrow.list_(arrow.string()))
-        fields[f"{layer}.disagree"] = arrow.array([len(each) > 1 for each in values])
-    digests = arrow.array([bytes.fromhex(each) or None for each in episodes], arrow.binary())
+        fields[f"{layer}.disagree"] = arrow.array([len(texts) > 1 for texts in values])
+    digests = arrow.array([bytes.fromhex(digest) or None for digest in episodes], arrow.binary())
     struct = arrow.StructArray.from_arrays(list(fields.values()), list(fields))
     return arrow.table({"digest": digests, COLUMN: struct})
 

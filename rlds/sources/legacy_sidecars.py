@@ -72,9 +72,9 @@ class LegacyRows:
             is_derived = np.array_equal(column, derived_flags[rlds.DISCOUNT])
             stored_flags[rlds.DISCOUNT] = column[:0] if is_derived else column
         num_final = next((len(column) for column in final.values()), 0)
-        facts = num_steps, num_final, int(origin["begin"]), int(origin["end"])
+        bounds = num_steps, num_final, int(origin["begin"]), int(origin["end"])
         return {
-            EPISODES: (*facts, is_known, terminal, bool(saved[TRUNCATED]), bool(saved[COMPLETE])),
+            EPISODES: (*bounds, is_known, terminal, bool(saved[TRUNCATED]), bool(saved[COMPLETE])),
             KEY: [saved[_KEY]],
             FILE: [origin["file"]],
             **{FLAGS + name: [column] for name, column in stored_flags.items()},

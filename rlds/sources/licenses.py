@@ -51,15 +51,15 @@ def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
         if required and _ND in required:
             sentences.append(f"{start}, which forbids sharing changed copies")
         if required and _NC in required and allowed is not None and _NC not in allowed:
-            declared = f"the result is declared under {result}"
-            sentences.append(f"{start}, which forbids commercial use, but {declared}")
+            declaration = f"the result is declared under {result}"
+            sentences.append(f"{start}, which forbids commercial use, but {declaration}")
         if required is None or _SA not in required:
             continue
         if result and spdx_of(result) != spdx_of(licenses[name]):
             sentences.append(f"{start}, which the result must keep; it is declared under {result}")
         for other, other_conditions in conditions.items():
-            more = (other_conditions or set()) - required
-            if _NC in more:
+            additions = (other_conditions or set()) - required
+            if _NC in additions:
                 sentences.append(
                     f"{start}, which forbids the limits that {licenses[other]} sets for {other}"
                 )

@@ -86,17 +86,17 @@ def new_lineage(
       digests: Digests of the episodes of source datasets, by name, if available.
     """
     sources = {name: episodes.source for name, episodes in datasets.items()}
-    terms = {_short(name): source.about.license for name, source in sources.items()}
+    terms = {_shorten(name): source.about.license for name, source in sources.items()}
     sentences = conflicts(terms, license)
     return {
         "version": _VERSION,
         "by": f"{rlds_ecosystem.DISTRIBUTION} {rlds_ecosystem.version()}",
-        "operations": [dict(each) for each in operations],
+        "operations": [dict(operation) for operation in operations],
         **{name: n for name, n in (("kept", num_kept), ("of", num_all)) if n is not None},
         **({"conflicts": sentences} if sentences else {}),
         _FROM: [
             {
-                "name": _short(name),
+                "name": _shorten(name),
                 "format": episodes.format or _format_of(sources[name]),
                 "digest": (digests or {}).get(name) or _digest_of_files(sources[name].inputs()),
                 "license": sources[name].about.license,
@@ -151,7 +151,7 @@ def conversion_lineage(
     num_kept = num_all = None
     if isinstance(source, Source):
         num_kept = len(Episodes(source, split))
-        num_all = sum(reading.count(base, each) or 0 for base in bases for each in base.splits)
+        num_all = sum(reading.count(base, split) or 0 for base in bases for split in base.splits)
     datasets: dict[str, Episodes] = {}
     for base in bases if len(bases) > 1 else [source]:
         dataset_name = (len(bases) == 1 and name) or root_of(base) or type(base).__name__
@@ -195,13 +195,13 @@ def _selections(source: AnySource) -> list[dict[str, Any]]:
 def as_json(value: Any) -> Any:
     """Converts an argument of an operation to JSON types: functions become their names."""
     if isinstance(value, Mapping):
-        return {str(name): as_json(each) for name, each in value.items()}
+        return {str(name): as_json(item) for name, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, list | tuple | range):
-        return [as_json(each) for each in value]
+        return [as_json(item) for item in value]
     if isinstance(value, enum.Enum):
         return value.value
     if callable(value):
@@ -225,9 +225,9 @@ def digest_of_episodes(episodes: Episodes) -> str:
 
 def _digest_of_files(inputs: Sequence[Any]) -> str:
     """Returns a digest of the names and sizes of files, without reading their content."""
-    facts = stores.in_parallel(_size_of, inputs, inputs[0]) if inputs else []
-    facts.sort()
-    return f"files:sha256:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}"
+    sizes = stores.in_parallel(_size_of, inputs, inputs[0]) if inputs else []
+    sizes.sort()
+    return f"files:sha256:{hashlib.sha256(json.dumps(sizes).encode()).hexdigest()}"
 
 
 def _size_of(path: Any) -> tuple[str, int]:
@@ -263,12 +263,12 @@ class Trace:
             run[3] += 1
         else:
             runs.append([dataset, split, index, 1])
-        file, begin, end = "", 0, 0
+        file, start, end = "", 0, 0
         if origin is not None and self._are_raw[dataset]:
-            file, begin, end = origin.file, origin.begin, origin.end
-        if not self.files or self.files[-1][0] != file or self._end != begin:
-            self.files.append([file, begin, []])
-        self.files[-1][2].append(end - begin)
+            file, start, end = origin.file, origin.begin, origin.end
+        if not self.files or self.files[-1][0] != file or self._end != start:
+            self.files.append([file, start, []])
+        self.files[-1][2].append(end - start)
         self._end = end
 
 
@@ -298,7 +298,7 @@ def write_lineage(
 
 def without_episodes(lineage: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a lineage without the entries of single episodes, which may be long."""
-    parents = [{**it, KEY: it[KEY] and without_episodes(it[KEY])} for it in lineage.get(_FROM, [])]
+    parents = [{**s, KEY: s[KEY] and without_episodes(s[KEY])} for s in lineage.get(_FROM, [])]
     short = {name: value for name, value in lineage.items() if name not in (_EPISODES, _FILES)}
     return {**short, _FROM: parents}
 
@@ -317,22 +317,22 @@ def lineage_of(
         episodes = open_episodes(path, "all") if episodes is None else episodes
         if root := root_of(episodes.source):
             file, outside = file_of(root), is_outside(root)
-    stored = json.loads(file.read_text()) if file.exists() else None
-    if stored is None or outside:
+    lineage = json.loads(file.read_text()) if file.exists() else None
+    if lineage is None or outside:
         episodes = open_episodes(path, "all") if episodes is None else episodes
         embedded = episodes.metadata.get(KEY)
         embedded = json.loads(embedded) if isinstance(embedded, str) else embedded
         # A killed process may have left the lineage file of an older dataset.
         if isinstance(embedded, Mapping) and (
-            stored is None or not _is_same_dataset(stored, embedded)
+            lineage is None or not _is_same_dataset(lineage, embedded)
         ):
-            stored = embedded
-    return dict(stored) if isinstance(stored, Mapping) else None
+            lineage = embedded
+    return dict(lineage) if isinstance(lineage, Mapping) else None
 
 
 def _is_same_dataset(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """True if two lineages are of the same dataset; only one of them lists its episodes."""
-    ours, theirs = ({**without_episodes(each), "kept": None} for each in (one, other))
+    ours, theirs = ({**without_episodes(entry), "kept": None} for entry in (one, other))
     return json.dumps(ours, sort_keys=True) == json.dumps(theirs, sort_keys=True)
 
 
@@ -390,10 +390,10 @@ def trace(
 
 def _raw_origin(runs: Iterable[Sequence[Any]], index: int) -> Origin | None:
     """Returns the raw file and rows of an episode, from runs of files; None if unknown."""
-    for file, begin, lengths in runs:
+    for file, start, lengths in runs:
         if index < len(lengths):
-            begin += sum(lengths[:index])
-            return Origin(file, begin, begin + lengths[index]) if file else None
+            start += sum(lengths[:index])
+            return Origin(file, start, start + lengths[index]) if file else None
         index -= len(lengths)
     return None
 
@@ -404,7 +404,7 @@ def free_name(name: str, used: Collection[str], form: str = "{} ({})") -> str:
     return next(free for free in itertools.chain([name], numbered_names) if free not in used)
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     """Returns the last name of a path; for a version, with the name of its parent folder."""
     if not stores.is_local(name):
         return name

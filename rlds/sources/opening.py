@@ -97,19 +97,19 @@ def open(
     elif format not in registry:
         raise ValueError(f"unknown format {format!r}; {suggest_names(format, registry)}")
     source_class = registry[format].load()
-    if unknown := options.keys() - options_of(source_class).keys():
+    if unknown_options := options.keys() - options_of(source_class).keys():
         names = ", ".join(map(str, options_of(source_class).values())) or "none"
-        fault = f"the format {format} has no option {min(unknown)!r}"
-        raise TypeError(f"{fault}; its options are: {names}")
+        problem = f"the format {format} has no option {min(unknown_options)!r}"
+        raise TypeError(f"{problem}; its options are: {names}")
     source = registry[format].source(path, **options)
     episodes = Episodes(source, only_split(source, split), format=format)
     if where is None:
         return episodes
-    selected = episodes.where(where)
-    if not len(selected):
-        fault = f"where: none of the {len(episodes)} episodes fulfils {where!r}"
-        raise ValueError(f"{fault}. `episodes.table()` and `rlds episodes` list them")
-    return selected
+    selection = episodes.where(where)
+    if not len(selection):
+        problem = f"where: none of the {len(episodes)} episodes fulfils {where!r}"
+        raise ValueError(f"{problem}. `episodes.table()` and `rlds episodes` list them")
+    return selection
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -149,7 +149,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
     if os.fspath(path).endswith(SUFFIXES):
         raise SourceError("an archive: unpack it, and open its content", file=path)
-    raise UnknownFormatError(_why_unknown(stores.as_path(path), registry, signs), file=path)
+    raise UnknownFormatError(_explain_unknown(stores.as_path(path), registry, signs), file=path)
 
 
 def _matching_formats(
@@ -166,7 +166,7 @@ def _matching_formats(
     names: list[str] = []
     missing: list[ImportError] = []
     for is_fallback in (False, True):
-        candidates = [name for name, it in registry.items() if it.is_fallback is is_fallback]
+        candidates = [name for name, f in registry.items() if f.is_fallback is is_fallback]
         results = dict(zip(candidates, stores.in_parallel(recognizes, candidates, path)))
         names += [name for name, result in results.items() if result is True]
         missing += [result for result in results.values() if isinstance(result, ImportError)]
@@ -175,7 +175,7 @@ def _matching_formats(
     return names, missing
 
 
-def _why_unknown(path: epath.Path, format_names: Iterable[str], signs: Signs) -> str:
+def _explain_unknown(path: epath.Path, format_names: Iterable[str], signs: Signs) -> str:
     if path.is_dir() and not any(path.iterdir()):
         return "an empty folder"
     if (path / "features.json").exists():
@@ -213,8 +213,8 @@ def _describe_content(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str
         kind, names = "an HDF5 file with", signs.hdf5_names
     if not names:
         return "", similar_formats
-    more = ", …" if len(names) > _MAX_NAMES else ""
-    return f": {kind} {', '.join(map(repr, names[:_MAX_NAMES]))}{more}", similar_formats
+    ellipsis = ", …" if len(names) > _MAX_NAMES else ""
+    return f": {kind} {', '.join(map(repr, names[:_MAX_NAMES]))}{ellipsis}", similar_formats
 
 
 def _check_is_one_path(path: Any) -> None:

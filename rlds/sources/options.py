@@ -79,9 +79,9 @@ def options_of(source: Callable[..., Any], *, leave_out: Collection[str] = ()) -
     kinds = typing.get_type_hints(init)
     _, *parameters = inspect.signature(source).parameters.values()
     return {
-        it.name: Option(it.name, kinds[it.name], it.default)
-        for it in parameters
-        if it.name not in leave_out
+        parameter.name: Option(parameter.name, kinds[parameter.name], parameter.default)
+        for parameter in parameters
+        if parameter.name not in leave_out
     }
 
 

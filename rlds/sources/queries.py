@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rlds.sources import condition_errors
-from rlds.sources.condition_errors import quoted
+from rlds.sources.condition_errors import quote_name
 from rlds_ecosystem import import_extra
 
 __all__ = ["ROW_COLUMN", "check_repeatable", "matching_rows"]
@@ -107,10 +107,10 @@ def matching_rows(
         relation = connection.read_parquet(os.fspath(table))
         if columns is not None:
             # DuckDB before 2 fails on conditions on structs in Arrow; the limit keeps them out.
-            more = connection.from_arrow(columns).limit(len(columns))
-            relation = relation.join(more, "index")
+            extra_columns = connection.from_arrow(columns).limit(len(columns))
+            relation = relation.join(extra_columns, "index")
         projections = [
-            f"{quoted(name)} as {quoted(alias)}" for alias, name in column_aliases.items()
+            f"{quote_name(name)} as {quote_name(alias)}" for alias, name in column_aliases.items()
         ]
         if isinstance(rows, range):
             relation = relation.filter(f"index between {rows.start} and {rows.stop - 1}")
@@ -141,7 +141,7 @@ def check_repeatable(condition: str) -> None:
     Raises:
       ValueError: The condition depends on the time, or on random numbers.
     """
-    if match := _VOLATILE_FUNCTIONS.search(_tree(condition)):
+    if match := _VOLATILE_FUNCTIONS.search(_parse_tree(condition)):
         raise ValueError(
             f"where: {condition!r}: {match[1] or match[2]} gives another value each time, so a "
             "recipe would choose other episodes. Write a date, or use the seed of Split"
@@ -149,7 +149,7 @@ def check_repeatable(condition: str) -> None:
 
 
 @functools.lru_cache(16)  # Edits parse a condition twice.
-def _tree(condition: str) -> str:
+def _parse_tree(condition: str) -> str:
     """Parses a condition, without running it; returns JSON."""
     duckdb = import_extra("duckdb")
     with duckdb.connect(":memory:", config={"enable_external_access": False}) as connection:
@@ -165,10 +165,10 @@ def _check_bounded(condition: str) -> None:
       ValueError: The condition calls an expensive function, or contains a query.
     """
     try:
-        tree = json.loads(_tree(condition))
+        tree = json.loads(_parse_tree(condition))
         if tree["error"]:
-            fault = condition_errors.explain_syntax_error(condition, tree["error_message"])
-            raise ValueError(fault)
+            problem = condition_errors.explain_syntax_error(condition, tree["error_message"])
+            raise ValueError(problem)
         [statement] = tree["statements"]
         _check_node(statement["node"], 0)
     except RecursionError:

@@ -22,7 +22,7 @@ def rate_in(metadata: Any) -> float | None:
     """Returns the frame rate in metadata, in steps per second; None if there is none.
 
     Args:
-      metadata: A dict, or one as JSON.
+      metadata: A dict, or the JSON of a dict.
 
     >>> rate_in({"lerobot": {"fps": 10}}), rate_in('{"control_freq": 20}'), rate_in({})
     (10.0, 20.0, None)
@@ -34,7 +34,7 @@ def rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
     """Yields all frame rates in metadata, in steps per second, the outer ones first.
 
     Args:
-      metadata: A dict, or one as JSON.
+      metadata: A dict, or the JSON of a dict.
       depth: The number of dicts around it.
     """
     if isinstance(metadata, str | bytes) and metadata[:1] in ("{", b"{"):

@@ -75,16 +75,16 @@ def open_source(
       SourceError: The data is damaged.
     """
     is_path = isinstance(path, str | os.PathLike)
-    opened = Files(path, may_grow=getattr(kind, "may_grow", False)) if is_path else None
+    files = Files(path, may_grow=getattr(kind, "may_grow", False)) if is_path else None
     try:
         source = kind(path, *args, **options)
-        if source.opened is None:
-            source.opened = opened
+        if source.opened_files is None:
+            source.opened_files = files
         check(source)
         return source
     except Exception as error:
-        if opened is not None:
-            opened.check(list, failed=True)
+        if files is not None:
+            files.check(list, failed=True)
         is_argument = isinstance(error, _ARGUMENT_ERRORS) and not isinstance(error, UnicodeError)
         damage = None
         if is_path and not is_argument:
@@ -140,8 +140,8 @@ def check(source: AnySource, *, failed: bool = False) -> None:
       SourceChangedError: A file has changed; the message names it.
     """
     for base in roots(source):
-        if base.opened is not None:
-            base.opened.check(base.inputs, failed=failed)
+        if base.opened_files is not None:
+            base.opened_files.check(base.inputs, failed=failed)
 
 
 def read(
@@ -164,7 +164,7 @@ def read(
       SourceError: The episode is damaged.
     """
     with errors_of(source, lambda: source.key(split, index)):
-        if rows == ALL_ROWS or source.can.reads_rows:
+        if rows == ALL_ROWS or source.capabilities.reads_rows:
             return source.read(split, index, fields, rows)
         return cut(source.read(split, index, fields), rows)
 
@@ -217,9 +217,9 @@ def lengths(source: Source, split: str) -> Lengths | None:
     """
     lengths_by_split = _length_cache.setdefault(source, {})
     if split not in lengths_by_split:
-        can = source.can.lengths
+        read_lengths = source.capabilities.lengths
         with errors_of(source):
-            lengths_by_split[split] = None if can is None else can(split)
+            lengths_by_split[split] = None if read_lengths is None else read_lengths(split)
     return lengths_by_split[split]
 
 
@@ -237,7 +237,7 @@ def count(source: AnySource, split: str) -> int | None:
 
 def with_image_files(source: S) -> S:
     """Returns the source with undecoded image files, if it supports that."""
-    files = source.can.image_files
+    files = source.capabilities.image_files
     return source if files is None else cast(S, files())
 
 
@@ -247,7 +247,7 @@ def parts(source: AnySource, split: str) -> Sequence[str]:
         return source.parts(split)
     assert isinstance(source, Source)
     total, size = source.num_episodes(split), _EPISODES_PER_PART
-    return [f"{begin}-{min(begin + size, total)}" for begin in range(0, total, size)]
+    return [f"{start}-{min(start + size, total)}" for start in range(0, total, size)]
 
 
 def episodes(source: AnySource, split: str, part: str, after: str | None = None) -> Iterator[Any]:
@@ -287,9 +287,9 @@ def _read_part(
 def _read_range(
     source: Source, split: str, part: str, after: str | None
 ) -> Iterator[SourceEpisode | DamagedEpisode]:
-    begin, end = map(int, part.split("-"))
-    first = begin if after is None else _index_of_key(source, split, range(begin, end), after) + 1
-    hold_open = source.can.hold_open or contextlib.nullcontext
+    start, end = map(int, part.split("-"))
+    first = start if after is None else _index_of_key(source, split, range(start, end), after) + 1
+    hold_open = source.capabilities.hold_open or contextlib.nullcontext
     with hold_open():
         for index in range(first, end):
             try:
@@ -299,7 +299,7 @@ def _read_range(
             except SourceError as error:
                 yield DamagedEpisode(source.key(split, index), error)
                 continue
-            yield dataclasses.replace(episode, fraction=(index + 1 - begin) / (end - begin))
+            yield dataclasses.replace(episode, fraction=(index + 1 - start) / (end - start))
             del episode
 
 

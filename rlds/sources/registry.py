@@ -30,12 +30,12 @@ class Format:
       name: The name for `open(path, format=name)`.
       target: The class that reads the format, as `module:Class`.
       export: The class that writes the format, as `module:Class`; empty without a writer.
-      signs: Patterns of names, such as `*.h5`. Data of the format has a file or a folder that
+      patterns: Patterns of names, such as `*.h5`. Data of the format has a file or a folder that
         matches a pattern, at the path or below it. Empty for any names.
-      has: The signature of the files. Together with `signs`, it is enough to recognize the format.
-      look: The function that recognizes a path, as `module:function`. Without `look` and `has`, the
-        `recognizes` of the class is called.
-      mark: A file that marks the folder of a dataset, for the search for datasets.
+      files: The signature of the files. Together with `patterns`, it identifies the format.
+      recognizer: The function that recognizes a path, as `module:function`. Without `recognizer`
+        and `files`, the `recognizes` of the class is called.
+      marker: A file that marks the folder of a dataset, for the search for datasets.
       is_fallback: True if data of other formats may look similar: the other formats have priority.
       counted: Patterns of paths in the metadata, such as `lerobot/info/total_*`: counts and other
         facts about files, which do not describe the values of rows.
@@ -46,10 +46,10 @@ class Format:
     name: str
     target: str
     export: str = ""
-    signs: tuple[str, ...] = ()
-    has: FileSigns | None = None
-    look: str = ""
-    mark: str = ""
+    patterns: tuple[str, ...] = ()
+    files: FileSigns | None = None
+    recognizer: str = ""
+    marker: str = ""
     is_fallback: bool = False
     counted: tuple[str, ...] = ()
     provenance: tuple[str, ...] = ()
@@ -73,11 +73,11 @@ class Format:
         from rlds.sources import reading
 
         source = reading.open_source(self.load(), path, **options)
-        if source.can.sidecar is not None:
+        if source.capabilities.sidecar is not None:
             from rlds.sources.restored_source import with_sidecar
 
             source = with_sidecar(source)
-        if source.can.video == "packets":
+        if source.capabilities.video == "packets":
             return source
         from rlds.sources.encoded_frames import with_video
 
@@ -86,7 +86,7 @@ class Format:
     @property
     def first_read(self) -> tuple[str, ...]:
         """Patterns of file names for detection; the most specific comes last."""
-        return (*self.signs, *filter(None, [posixpath.basename(self.mark)]))
+        return (*self.patterns, *filter(None, [posixpath.basename(self.marker)]))
 
     @property
     def description(self) -> str:
@@ -110,16 +110,16 @@ class Format:
           Exception: The class of another distribution has a bug.
         """
         signs = signs or Signs(path)
-        if self.signs and not signs.has_name(self.signs):
+        if self.patterns and not signs.has_name(self.patterns):
             return False
         try:
-            if self.has:
-                return signs.has_file(self.has)
-            answer = self._look()(stores.as_path(path) if self.look else path)
+            if self.files:
+                return signs.has_file(self.files)
+            answer = self._load_recognizer()(stores.as_path(path) if self.recognizer else path)
         except OSError:
             return False
         except Exception as error:
-            is_own = self.look or self.has
+            is_own = self.recognizer or self.files
             if is_damage(error) if is_own else isinstance(error, ValueError):
                 return False
             if not is_own and not isinstance(error, ImportError):
@@ -130,29 +130,30 @@ class Format:
             raise
         return answer == self.name if isinstance(answer, str) else bool(answer)
 
-    def _look(self) -> Any:
-        if self.look:
-            return _load(self.look)
+    def _load_recognizer(self) -> Any:
+        if self.recognizer:
+            return _load(self.recognizer)
         return getattr(self.load(), "recognizes", lambda path: False)
 
 
-def _own(name: str, reader: str, writer: str = "", signs: str = "", **facts: Any) -> Format:
+def _format(name: str, reader: str, writer: str = "", patterns: str = "", **options: Any) -> Format:
     """Returns a format of this project, in the folder of its name or in `folder`."""
-    folder = f"rlds.formats.{facts.pop('folder', name)}."
+    folder = f"rlds.formats.{options.pop('folder', name)}."
     reader = reader if ":" in reader else f"source:{reader}"
     metadata_paths: dict[str, Any] = {
-        key: tuple(posixpath.join(f"/{name}", each)[1:] for each in text.split())
+        key: tuple(posixpath.join(f"/{name}", path)[1:] for path in text.split())
         for key, text in _METADATA_PATHS.get(name, {}).items()
     }
-    has, look = facts.get("has"), facts.pop("look", f"{reader.partition(':')[0]}:recognizes")
+    files = options.get("files")
+    function = options.pop("finder", f"{reader.partition(':')[0]}:recognizes")
     return Format(
         name,
         folder + reader,
         writer and f"{folder}export:{writer}",
-        tuple(signs.split()) or (has.names if has else ()),
-        look="" if has else look if look.startswith("rlds.") else folder + look,
+        tuple(patterns.split()) or (files.names if files else ()),
+        recognizer="" if files else function if function.startswith("rlds.") else folder + function,
         **metadata_paths,
-        **facts,
+        **options,
     )
 
 
@@ -234,42 +235,47 @@ _ZARR = FileSigns("*.zarr.zip ./{0} replay_buffer.zarr/{0}".format("meta/episode
 _MINARI = "metadata.json *-v[0-9]*"
 _RECORDS = "*-of-[0-9]* *.tfrecord*"
 _LOG, _BAG = "metadata.riegeli", "*.bag *.db3 *.mcap *.zstd metadata.yaml"
-_IN_LOGS: Any = {"folder": "logs", "look": "rlds.sources.dataset_search:find_logs", "mark": _LOG}
+_AGIBOT = FileSigns("task_info/task_[0-9]*.json")
+_FIND_LOGS = "rlds.sources.dataset_search:find_logs"
+_IN_LOGS: Any = {"folder": "logs", "finder": _FIND_LOGS, "marker": _LOG}
 _IN_BAGS: Any = {"folder": "bags", "is_fallback": True}
-_IN_CREATOR: Any = {"folder": "google_creator", "look": "source:pickles_in"}
-_IN_RLU: Any = {"folder": "rlu", "look": "source:product_of", "is_fallback": True}
+_IN_CREATOR: Any = {"folder": "google_creator", "finder": "source:pickles_in"}
+_IN_RLU: Any = {"folder": "rlu", "finder": "source:product_of", "is_fallback": True}
 _RLU = "atari atari_transitions bsuite control_suite control_suite_windows dmlab locomotion "
 _RLU += "locomotion_windows rwrl"
 _FORMATS = (
-    _own("envlogger", "EnvLoggerSource", "EnvLoggerExport", _LOG, **_IN_LOGS),
-    _own("tfds", "FolderSource", "TfdsExport", "features.json", mark="dataset_info.json"),
-    _own("minari", "MinariSource", "MinariExport", _MINARI, mark="data/metadata.json"),
-    _own("lerobot", "LeRobotSource", "LeRobotExport", has=_LEROBOT, mark="meta/info.json"),
-    _own("aloha", "AlohaSource", "AlohaExport", has=_ALOHA),
-    _own("webdataset", "WebdatasetSource", "WebdatasetExport", "*.tar", is_fallback=True),
-    _own("calvin", "CalvinSource", has=_CALVIN),
-    _own("zarr", "ZarrSource", "ZarrExport", has=_ZARR, folder="zarr_buffers"),
-    _own("robomimic", "RobomimicSource", "RobomimicExport", has=_ROBOMIMIC),
-    _own("maniskill", "ManiSkillSource", "ManiSkillExport", has=_MANISKILL),
-    _own("robomind", "RoboMindSource", has=_ROBOMIND),
-    _own("droid", "DroidSource", signs="metadata_*.json", has=_DROID),
-    _own(
-        "agibot", "AgiBotSource", signs="proprio_stats", has=FileSigns("task_info/task_[0-9]*.json")
+    _format("envlogger", "EnvLoggerSource", "EnvLoggerExport", _LOG, **_IN_LOGS),
+    _format("tfds", "FolderSource", "TfdsExport", "features.json", marker="dataset_info.json"),
+    _format("minari", "MinariSource", "MinariExport", _MINARI, marker="data/metadata.json"),
+    _format("lerobot", "LeRobotSource", "LeRobotExport", files=_LEROBOT, marker="meta/info.json"),
+    _format("aloha", "AlohaSource", "AlohaExport", files=_ALOHA),
+    _format("webdataset", "WebdatasetSource", "WebdatasetExport", "*.tar", is_fallback=True),
+    _format("calvin", "CalvinSource", files=_CALVIN),
+    _format("zarr", "ZarrSource", "ZarrExport", files=_ZARR, folder="zarr_buffers"),
+    _format("robomimic", "RobomimicSource", "RobomimicExport", files=_ROBOMIMIC),
+    _format("maniskill", "ManiSkillSource", "ManiSkillExport", files=_MANISKILL),
+    _format("robomind", "RoboMindSource", files=_ROBOMIND),
+    _format("droid", "DroidSource", patterns="metadata_*.json", files=_DROID),
+    _format(
+        "agibot",
+        "AgiBotSource",
+        patterns="proprio_stats",
+        files=FileSigns("task_info/task_[0-9]*.json"),
     ),
-    _own("mcap", "McapSource", "McapExport", "*.mcap*", look="recordings:is_mcap", **_IN_BAGS),
-    _own("rosbag", "RosbagSource", signs=_BAG, look="recordings:is_rosbag", **_IN_BAGS),
-    _own("npz", "NpzSource", has=_NPZ, is_fallback=True),
-    _own("layout", "LayoutSource", has=FileSigns("./rlds_layout.yaml")),
-    _own("ogbench", "OGBenchSource", signs="*.npz"),
-    _own("sb3", "Sb3Source", has=_SB3),
-    _own("d3rlpy", "D3rlpySource", "D3rlpyExport", has=_D3RLPY),
-    _own("imitation", "ImitationSource", signs="state.json", has=_IMITATION),
-    _own("d4rl", "D4rlSource", "D4rlExport", has=_D4RL),
-    _own("d4rl_pybullet", "pybullet:D4rlPybulletSource", folder="d4rl", has=_PYBULLET),
-    _own("atari_dqn_replay", "AtariDqnReplaySource", has=_CHECKPOINTS),
-    _own("rlds_creator", "RldsCreatorSource", signs="*.pkl *.zip", **_IN_CREATOR),
+    _format("mcap", "McapSource", "McapExport", "*.mcap*", finder="recordings:is_mcap", **_IN_BAGS),
+    _format("rosbag", "RosbagSource", patterns=_BAG, finder="recordings:is_rosbag", **_IN_BAGS),
+    _format("npz", "NpzSource", files=_NPZ, is_fallback=True),
+    _format("layout", "LayoutSource", files=FileSigns("./rlds_layout.yaml")),
+    _format("ogbench", "OGBenchSource", patterns="*.npz"),
+    _format("sb3", "Sb3Source", files=_SB3),
+    _format("d3rlpy", "D3rlpySource", "D3rlpyExport", files=_D3RLPY),
+    _format("imitation", "ImitationSource", patterns="state.json", files=_IMITATION),
+    _format("d4rl", "D4rlSource", "D4rlExport", files=_D4RL),
+    _format("d4rl_pybullet", "pybullet:D4rlPybulletSource", folder="d4rl", files=_PYBULLET),
+    _format("atari_dqn_replay", "AtariDqnReplaySource", files=_CHECKPOINTS),
+    _format("rlds_creator", "RldsCreatorSource", patterns="*.pkl *.zip", **_IN_CREATOR),
     *(
-        _own(f"rlu_{m}", f"{m}:Rlu{m.title().replace('_', '')}Source", signs=_RECORDS, **_IN_RLU)
+        _format(f"rlu_{m}", f"{m}:Rlu{m.title().replace('_', '')}Source", "", _RECORDS, **_IN_RLU)
         for m in _RLU.split()
     ),
 )
@@ -285,7 +291,7 @@ def formats() -> dict[str, Format]:
     'The episodes of a Minari dataset in any of its formats: HDF5, Arrow, Parquet.'
     """
     by_name = {format.name: format for format in _FORMATS}
-    for name, target in _registered().items():
+    for name, target in _find_registered().items():
         if name in by_name:
             raise _conflict(name, by_name[name].target, target)
         by_name[name] = Format(name, target)
@@ -298,7 +304,7 @@ def _load(target: str) -> Any:
 
 
 @functools.cache
-def _registered() -> dict[str, str]:
+def _find_registered() -> dict[str, str]:
     from importlib import metadata  # Its import is slow.
 
     targets: dict[str, str] = {}

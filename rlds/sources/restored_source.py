@@ -15,11 +15,11 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.sidecar import FIELDS, LostSidecarError, StoredSidecar, field_from_json
 from rlds.sources.source import (
+    ABOUT_TEXTS,
     ALL_ROWS,
-    FACTS,
     About,
     AnySource,
-    Can,
+    Capabilities,
     Fields,
     Location,
     Origin,
@@ -44,32 +44,34 @@ def with_sidecar(source: AnySource) -> AnySource:
     Warns if the sidecar of the data is missing, or belongs to other data.
     """
     try:
-        stored = None if source.can.sidecar is None else source.can.sidecar()
-        if stored is None or not isinstance(source, Source):
+        open_sidecar = source.capabilities.sidecar
+        stored_sidecar = None if open_sidecar is None else open_sidecar()
+        if stored_sidecar is None or not isinstance(source, Source):
             return source
-        if stored.splits is None:
-            stored.check_count(sum(map(source.num_episodes, source.splits)))
+        if stored_sidecar.splits is None:
+            stored_sidecar.check_count(sum(map(source.num_episodes, source.splits)))
     except LostSidecarError as error:
         warnings.warn(str(error), stacklevel=2)
         return UnrestoredSource(source, error) if isinstance(source, Source) else source
-    return (DescribedSource if stored.sidecar.is_metadata_only else RestoredSource)(source, stored)
+    kind = DescribedSource if stored_sidecar.sidecar.is_metadata_only else RestoredSource
+    return kind(source, stored_sidecar)
 
 
-def _facts_in(stored: StoredSidecar) -> dict[str, Any]:
+def _read_about(stored_sidecar: StoredSidecar) -> dict[str, Any]:
     """Returns the description and the metadata in a sidecar, as arguments of `About`."""
-    metadata = stored.sidecar.metadata
-    with source_errors(stored.path):
-        facts: dict[str, Any] = {name: str(metadata[name]) for name in FACTS}
-        return {**facts, "metadata": dict(metadata["metadata"])}
+    metadata = stored_sidecar.sidecar.metadata
+    with source_errors(stored_sidecar.path):
+        texts: dict[str, Any] = {name: str(metadata[name]) for name in ABOUT_TEXTS}
+        return {**texts, "metadata": dict(metadata["metadata"])}
 
 
 def stored_in(location: Location, kind: type[S]) -> tuple[S, StoredSidecar | None]:
     """Returns the source that reads a stored episode from files, and its sidecar or None."""
-    stored, source = None, location.source
+    stored_sidecar, source = None, location.source
     if isinstance(location.source, RestoredSource):
-        stored, source = location.source.stored, location.source.source
+        stored_sidecar, source = location.source.stored_sidecar, location.source.source
     assert isinstance(source, kind)
-    return source, stored
+    return source, stored_sidecar
 
 
 class DescribedSource(View):
@@ -77,39 +79,39 @@ class DescribedSource(View):
 
     Args:
       source: The source.
-      stored: The sidecar.
+      stored_sidecar: The sidecar.
     """
 
     shares_table = True
 
-    def __init__(self, source: Source, stored: StoredSidecar) -> None:
+    def __init__(self, source: Source, stored_sidecar: StoredSidecar) -> None:
         super().__init__(source)
-        self._stored, self._facts = stored, _facts_in(stored)
+        self._stored_sidecar, self._about = stored_sidecar, _read_about(stored_sidecar)
 
     @property
     @override
     def about(self) -> About:
         about = super().about
-        metadata = {**about.metadata, **self._facts["metadata"]}
-        return about.replace(**{**self._facts, "metadata": metadata})
+        metadata = {**about.metadata, **self._about["metadata"]}
+        return about.replace(**{**self._about, "metadata": metadata})
 
     @functools.cached_property
     @override
     def fields(self) -> Fields:
         """The fields of the source, with units, names and other meaning from the sidecar."""
-        fields, stored = super().fields, self._stored.sidecar.metadata.get(FIELDS, {})
-        if not stored:
+        fields, entries = super().fields, self._stored_sidecar.sidecar.metadata.get(FIELDS, {})
+        if not entries:
             return fields
         leaves = flat(as_fields(fields.steps), as_fields(fields.episode))
-        with source_errors(self._stored.path):
-            for path, field in ((path, field_from_json(it)) for path, it in stored.items()):
+        with source_errors(self._stored_sidecar.path):
+            for path, field in ((path, field_from_json(entry)) for path, entry in entries.items()):
                 if getattr(leaves.get(path), "shape", None) == field.shape:
                     leaves[path] = dataclasses.replace(leaves[path], **field.meaning)
         return Fields(*nested(leaves), fields.flags)
 
     @override
     def inputs(self) -> Sequence[Any]:
-        return [*dict.fromkeys([*super().inputs(), *self._stored.files])]
+        return [*dict.fromkeys([*super().inputs(), *self._stored_sidecar.files])]
 
 
 class UnrestoredSource(View):
@@ -117,23 +119,23 @@ class UnrestoredSource(View):
 
     Args:
       source: The source.
-      fault: The fault of the sidecar.
+      problem: The fault of the sidecar.
     """
 
     shares_table = True
 
-    def __init__(self, source: Source, fault: SourceError) -> None:
+    def __init__(self, source: Source, problem: SourceError) -> None:
         super().__init__(source)
-        self._fault = fault
+        self._problem = problem
 
     @property
     @override
-    def can(self) -> Can:
-        return dataclasses.replace(super().can, faults=self._all_faults)
+    def capabilities(self) -> Capabilities:
+        return dataclasses.replace(super().capabilities, faults=self._all_faults)
 
     def _all_faults(self, split: str) -> Iterator[SourceError]:
-        yield self._fault
-        yield from self._faults(split)
+        yield self._problem
+        yield from self._find_faults(split)
 
 
 class RestoredSource(Source):
@@ -143,70 +145,71 @@ class RestoredSource(Source):
 
     Args:
       source: The source; its fields are the fields of the format in the layout of the sidecar.
-      stored: The sidecar.
+      stored_sidecar: The sidecar.
 
     Attributes:
       source: See above.
-      stored: See above.
+      stored_sidecar: See above.
     """
 
-    def __init__(self, source: Source, stored: StoredSidecar) -> None:
-        self.source, self.stored, self.opened = source, stored, source.opened
+    def __init__(self, source: Source, stored_sidecar: StoredSidecar) -> None:
+        self.source, self.opened_files = source, source.opened_files
+        self.stored_sidecar = stored_sidecar
         self.splits, self.may_grow = source.splits, source.may_grow
-        self._facts = _facts_in(stored)
+        self._about = _read_about(stored_sidecar)
 
     @property
     @override
     def about(self) -> About:
         about = self.source.about
         aliases = self._aliases(about.aliases)
-        return about.replace(**self._facts, aliases=aliases, finite=(), images_as_png=True)
+        return about.replace(**self._about, aliases=aliases, finite=(), images_as_png=True)
 
     @property
     @override
     def fields(self) -> Fields:
-        sidecar = self.stored.sidecar
+        sidecar = self.stored_sidecar.sidecar
         return Fields(nest(sidecar.steps), nest(sidecar.episode), self.source.fields.flags)
 
     def _aliases(self, source_aliases: Mapping[str, str]) -> dict[str, str]:
         """Returns the aliases of the source, with the paths of the restored fields."""
-        sidecar = self.stored.sidecar
-        fields = {**sidecar.episode, **{f"{rlds.STEPS}/{p}": it for p, it in sidecar.steps.items()}}
+        sidecar = self.stored_sidecar.sidecar
+        fields = {**sidecar.episode, **{f"{rlds.STEPS}/{p}": f for p, f in sidecar.steps.items()}}
         # The instruction may be a field of episodes.
-        texts = [path for path, it in fields.items() if it.is_text and is_instruction(path)]
+        texts = [path for path, field in fields.items() if field.is_text and is_instruction(path)]
         paths = {f"{rlds.STEPS}/{old}": f"{rlds.STEPS}/{p}" for p, old in sidecar.paths.items()}
         paths |= {old: path for path, old in sidecar.episode_paths.items()}
-        restored = {path: path for path in fields}
-        restored |= {camera_path(old): camera_path(path) for old, path in paths.items()}
+        old_paths = {path: path for path in fields}
+        old_paths |= {camera_path(old): camera_path(path) for old, path in paths.items()}
         return {
-            name: restored.get(path, texts[0] if texts and is_instruction(name) else path)
+            name: old_paths.get(path, texts[0] if texts and is_instruction(name) else path)
             for name, path in source_aliases.items()
             if path != rlds.STEPS
         }
 
     @override
     def inputs(self) -> Sequence[Any]:
-        return [*self.source.inputs(), *self.stored.files]
+        return [*self.source.inputs(), *self.stored_sidecar.files]
 
     @property
     @override
-    def can(self) -> Can:
-        can = self.source.can
-        files = can.image_files
-        return Can(
-            lengths=self.stored.outlines,
-            video=can.video,
-            quality=can.quality,
-            faults=can.faults,
+    def capabilities(self) -> Capabilities:
+        capabilities = self.source.capabilities
+        files = capabilities.image_files
+        return Capabilities(
+            lengths=self.stored_sidecar.outlines,
+            video=capabilities.video,
+            quality=capabilities.quality,
+            faults=capabilities.faults,
             origin=self._origin,
-            shards=can.shards,
+            shards=capabilities.shards,
             image_files=None if files is None else self._with_image_files,
-            hold_open=can.hold_open,
+            hold_open=capabilities.hold_open,
             keeps_keys=True,
         )
 
     def _with_image_files(self) -> RestoredSource:
-        return RestoredSource(reading.with_image_files(self.source), self.stored)
+        return RestoredSource(reading.with_image_files(self.source), self.stored_sidecar)
 
     @override
     def num_episodes(self, split: str) -> int:
@@ -214,7 +217,7 @@ class RestoredSource(Source):
 
     @override
     def key(self, split: str, index: int) -> str:
-        return self.stored.key(split, index)
+        return self.stored_sidecar.key(split, index)
 
     def _origin(self, split: str, index: int) -> Origin:
         return self.read(split, index, ()).origin
@@ -224,7 +227,7 @@ class RestoredSource(Source):
     ) -> SourceEpisode:
         """Combines the values in the source with the values in the sidecar."""
         del rows
-        sidecar, steps = self.stored.sidecar, self.fields.step_paths(fields)
+        sidecar, steps = self.stored_sidecar.sidecar, self.fields.step_paths(fields)
         step_paths = {path: sidecar.paths[path] for path in steps if path in sidecar.paths}
         episode_paths = {
             path: sidecar.episode_paths[path]
@@ -234,8 +237,8 @@ class RestoredSource(Source):
         columns, values = {}, {}
         if step_paths or episode_paths:
             fields = [*map(f"{rlds.STEPS}/".__add__, step_paths.values()), *episode_paths.values()]
-            stored = reading.read(self.source, split, index, fields)
-            columns = {path: lookup(stored.steps, old) for path, old in step_paths.items()}
-            values = {path: lookup(stored.metadata, old) for path, old in episode_paths.items()}
-        with source_errors(self.stored.path, row=self.stored.row(split, index)):
-            return sidecar.unpack(self.stored.read(split, index), columns, steps, values)
+            episode = reading.read(self.source, split, index, fields)
+            columns = {path: lookup(episode.steps, old) for path, old in step_paths.items()}
+            values = {path: lookup(episode.metadata, old) for path, old in episode_paths.items()}
+        with source_errors(self.stored_sidecar.path, row=self.stored_sidecar.row(split, index)):
+            return sidecar.unpack(self.stored_sidecar.read(split, index), columns, steps, values)

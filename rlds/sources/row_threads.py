@@ -38,7 +38,7 @@ def for_all_rows(work: Callable[[range], None], rows: int, threads: int | None) 
         work(range(rows))
         return
     size = -(-rows // (threads * _CHUNKS_PER_THREAD))
-    chunks = collections.deque(range(rows)[begin : begin + size] for begin in range(0, rows, size))
+    chunks = collections.deque(range(rows)[start : start + size] for start in range(0, rows, size))
 
     def run() -> None:
         try:

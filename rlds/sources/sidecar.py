@@ -45,7 +45,7 @@ from rlds.sources.sidecar_columns import (
     unpack,
 )
 from rlds.sources.source import (
-    FACTS,
+    ABOUT_TEXTS,
     Lengths,
     Origin,
     SourceEpisode,
@@ -177,8 +177,8 @@ class Sidecar:
                 raise ValueError(f"{path}: {field} cannot be exported")
         steps = {path: field for path, field in steps.items() if path not in rlds.STEP_FLAGS}
         steps |= {path: dataclasses.replace(steps[path], encoding="") for path in arrays}
-        about = {k: v for k, v in cls.metadata_only(episodes).metadata.items() if k != FIELDS}
-        return cls(steps, episode, dict(paths), tuple(final_row_paths), about, **layout)
+        metadata = {k: v for k, v in cls.metadata_only(episodes).metadata.items() if k != FIELDS}
+        return cls(steps, episode, dict(paths), tuple(final_row_paths), metadata, **layout)
 
     @classmethod
     def metadata_only(cls, episodes: Episodes, skipped: str = "") -> Sidecar:
@@ -190,12 +190,12 @@ class Sidecar:
         """
         source = episodes.source
         metadata = {
-            "metadata": {name: it for name, it in episodes.metadata.items() if name != skipped},
-            **{name: getattr(source.about, name) for name in FACTS},
+            "metadata": {name: v for name, v in episodes.metadata.items() if name != skipped},
+            **{name: getattr(source.about, name) for name in ABOUT_TEXTS},
         }
         leaves = leaves_at(episodes.spec, None)
-        fields = {path: it for path, it in leaves if isinstance(it, Field) and it.meaning}
-        metadata |= {FIELDS: {p: field_json(it) for p, it in fields.items()}} if fields else {}
+        fields = {path: f for path, f in leaves if isinstance(f, Field) and f.meaning}
+        metadata |= {FIELDS: {p: field_json(f) for p, f in fields.items()}} if fields else {}
         return cls({}, {}, {}, (), metadata, is_metadata_only=True)
 
     def to_json(self, columns: ColumnsWriter | None = None) -> str:
@@ -259,9 +259,9 @@ class Sidecar:
             clips = [str(camera) for camera in content.get("clips", ())]
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a sidecar: {error}") from error
-        about = content.get("about") is True
-        facts = final_row_paths, metadata, drops_final_row, episode_paths, about
-        sidecar = cls(steps, episode, paths, *facts, clips)
+        is_metadata_only = content.get("about") is True
+        arguments = final_row_paths, metadata, drops_final_row, episode_paths, is_metadata_only
+        sidecar = cls(steps, episode, paths, *arguments, clips)
         in_format = episode_paths.keys()
         is_declared = paths.keys() | {*final_row_paths} <= steps.keys()
         is_declared &= in_format <= episode.keys()
@@ -287,9 +287,9 @@ class Sidecar:
         }
         final = {path: columns[path][last:] for path in self._final_paths}
         origin = episode.origin
-        facts = num_steps, num_steps - last, origin.begin, origin.end
+        bounds = num_steps, num_steps - last, origin.begin, origin.end
         return {
-            EPISODES: (*facts, is_known, is_terminal, episode.truncated, episode.complete),
+            EPISODES: (*bounds, is_known, is_terminal, episode.truncated, episode.complete),
             KEY: [episode.key],
             FILE: [origin.file],
             **{FLAGS + name: column[np.newaxis] for name, column in stored_flags.items()},
@@ -308,7 +308,7 @@ class Sidecar:
 
     def pack_row(self, row: Row) -> bytes:
         """Returns a sidecar row as one record of bytes."""
-        return pack(self.stored, [row])
+        return pack(self.stored_fields, [row])
 
     def parse_row(self, data: bytes) -> Row:
         """Reads the bytes of `pack`, also of earlier releases.
@@ -316,7 +316,8 @@ class Sidecar:
         Raises:
           ValueError: The record is damaged.
         """
-        return unpack(data, self.stored).row(0) if data[:1] == b"{" else self._legacy_rows.row(data)
+        is_legacy = data[:1] != b"{"
+        return self._legacy_rows.row(data) if is_legacy else unpack(data, self.stored_fields).row(0)
 
     def columns(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         """Returns the columns of an episode by path, in the types of their fields.
@@ -324,7 +325,7 @@ class Sidecar:
         Raises:
           ValueError: The columns do not match the fields.
         """
-        where = f"episode {episode.key}"
+        location = f"episode {episode.key}"
         # Paths, because names may contain slashes.
         columns = {
             path: as_array(column) if isinstance(column, RaggedColumn) else column
@@ -335,9 +336,9 @@ class Sidecar:
         ragged = {path: columns.pop(path) for path in self._ragged_paths(columns)}
         for path in ragged:
             if fields.pop(path).is_text:
-                raise ValueError(f"{where}, {path}: texts in lists of several lengths")
-        matched = match_columns(columns, fields, rows=episode.num_steps, where=where)
-        return {**matched, **ragged}
+                raise ValueError(f"{location}, {path}: texts in lists of several lengths")
+        matched_columns = match_columns(columns, fields, rows=episode.num_steps, where=location)
+        return {**matched_columns, **ragged}
 
     def _ragged_paths(self, columns: Mapping[str, Any]) -> list[str]:
         """Returns the paths of ragged columns: arrays of arrays, for fields of variable shape."""
@@ -384,7 +385,7 @@ class Sidecar:
           ValueError: The values do not match, or are damaged.
         """
         row = self.parse_row(packed_or_row) if isinstance(packed_or_row, bytes) else packed_or_row
-        num_steps, _, begin, end, final_known, is_terminal, truncated, complete = row[EPISODES]
+        num_steps, _, start, end, final_known, is_terminal, truncated, complete = row[EPISODES]
         paths = self.steps if fields is None else list(fields)
         derived_flags = self.derived_flags(int(num_steps), bool(final_known), bool(is_terminal))
         for name, column in derived_flags.items():
@@ -399,7 +400,7 @@ class Sidecar:
         return SourceEpisode(
             key=as_text(row[KEY][0]),
             steps={**nest(steps), **{name: derived_flags[name] for name in rlds.STEP_FLAGS}},
-            origin=Origin(as_text(row[FILE][0]), int(begin), int(end)),
+            origin=Origin(as_text(row[FILE][0]), int(start), int(end)),
             truncated=bool(truncated),
             complete=bool(complete),
             final_observation_known=bool(final_known),
@@ -434,22 +435,22 @@ class Sidecar:
 
     def _episode_values(self, row: Row, in_format: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the metadata of an episode, from the sidecar and from the format."""
-        stored = {path: self._value(path, row) for path in self.stored_metadata}
-        values = {**stored, **in_format}
+        values = {path: self._value(path, row) for path in self.stored_metadata}
+        merged = {**values, **in_format}
         for clip, first in map(_clip_paths, self.clips):
-            if clip in in_format and stored[clip]:
-                values[clip] = whole_clip(in_format[clip], Clip(stored[clip], int(stored[first])))
+            if clip in in_format and values[clip]:
+                merged[clip] = whole_clip(in_format[clip], Clip(values[clip], int(values[first])))
         missing = self._clip_fields - in_format.keys()
-        return {path: value for path, value in values.items() if path not in missing}
+        return {path: value for path, value in merged.items() if path not in missing}
 
     def _metadata_of(self, episode: SourceEpisode) -> dict[str, np.ndarray]:
         if not self.stored_metadata:
             return {}
-        about = dict(leaves_at(episode.metadata, None))
-        values = {path: value for path, value in about.items() if path not in self.episode_paths}
+        metadata = dict(leaves_at(episode.metadata, None))
+        values = {path: value for path, value in metadata.items() if path not in self.episode_paths}
         num_rows = self._num_rows(episode.num_steps, episode.final_observation_known)
         for clip, first in map(_clip_paths, self.clips):
-            _, tail = split_clip(Clip(bytes(about[clip]), int(about[first])), num_rows)
+            _, tail = split_clip(Clip(bytes(metadata[clip]), int(metadata[first])), num_rows)
             values |= {clip: b"" if tail is None else tail.data}
             values |= {first: np.int64(0 if tail is None else tail.first)}
         columns = dict(leaves_at(stack_values([nest(values)]), None))
@@ -503,7 +504,7 @@ class Sidecar:
         return {path: field for path, field in self.episode.items() if path not in in_format}
 
     @functools.cached_property
-    def stored(self) -> dict[str, Field]:
+    def stored_fields(self) -> dict[str, Field]:
         """The types of the values in a row of the sidecar, by the names of its columns."""
         derived_flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_, (None,)))
         if self._derives_discount:
@@ -552,7 +553,7 @@ class SidecarWriter:
         self._pending_copy: tuple[StoredSidecar, range] | None = None
         self._columns = None
         if not sidecar.is_metadata_only:
-            self._columns = ColumnsWriter(sidecar.stored, append, **block)
+            self._columns = ColumnsWriter(sidecar.stored_fields, append, **block)
 
     @classmethod
     def in_folder(cls, directory: Path, sidecar: Sidecar) -> SidecarWriter:
@@ -669,7 +670,7 @@ class StoredSidecar:
             if not sidecar.is_metadata_only:
                 content = json.loads(text)
                 sizes = {str(name): int(size) for name, size in content[_SIZES_KEY].items()}
-                columns = Columns(sidecar.stored, read, int(content[EPISODES]), sizes)
+                columns = Columns(sidecar.stored_fields, read, int(content[EPISODES]), sizes)
         return cls(sidecar, path, columns, files)
 
     @classmethod
@@ -692,11 +693,12 @@ class StoredSidecar:
         if not is_there(folder / _TEXT_FILE):
             return _legacy_in(stores.as_path(directory) / legacy_folder, folder, digest)
         (file,) = require_files(folder / _TEXT_FILE)
-        stored = cls.from_text(file.read_bytes(), file, _FolderStreams(folder / _COLUMNS), [file])
-        if digest is not None and stored.sidecar.digest != digest:
-            fault = f"it belongs to other data: its digest is {stored.sidecar.digest}"
-            raise _lost_sidecar(file, fault, digest)
-        return stored
+        streams = _FolderStreams(folder / _COLUMNS)
+        stored_sidecar = cls.from_text(file.read_bytes(), file, streams, [file])
+        if digest is not None and stored_sidecar.sidecar.digest != digest:
+            problem = f"it belongs to other data: its digest is {stored_sidecar.sidecar.digest}"
+            raise _lost_sidecar(file, problem, digest)
+        return stored_sidecar
 
     def __len__(self) -> int:
         return len(self._columns)
@@ -708,8 +710,8 @@ class StoredSidecar:
           LostSidecarError: The data has another number of episodes.
         """
         if not self.sidecar.is_metadata_only and len(self) != num_episodes:
-            fault = f"it has {len(self)} episodes, and the data {num_episodes}"
-            raise _lost_sidecar(self.path, f"it belongs to other data: {fault}")
+            problem = f"it has {len(self)} episodes, and the data {num_episodes}"
+            raise _lost_sidecar(self.path, f"it belongs to other data: {problem}")
 
     def row(self, split: str, index: int) -> int:
         """Returns the row of an episode of a split."""
@@ -786,7 +788,7 @@ class PackedSidecar(StoredSidecar):
         cls,
         path: str | os.PathLike[str],
         text: np.ndarray,
-        ends: np.ndarray,
+        end_offsets: np.ndarray,
         rows: Callable[[int, int], np.ndarray],
     ) -> StoredSidecar:
         """Returns the sidecar that earlier releases wrote to arrays of a file.
@@ -794,7 +796,7 @@ class PackedSidecar(StoredSidecar):
         Args:
           path: The name of the file in errors.
           text: The JSON, as bytes.
-          ends: The end offset of the record of each episode.
+          end_offsets: The end offset of the record of each episode.
           rows: Returns a range of bytes of all records.
 
         Raises:
@@ -802,11 +804,11 @@ class PackedSidecar(StoredSidecar):
         """
         with source_errors(path):
             sidecar = Sidecar.from_json(np.asarray(text, np.uint8).tobytes())
-            bounds = np.concatenate([[0], np.asarray(ends, np.int64).reshape(-1)])
+            bounds = np.concatenate([[0], np.asarray(end_offsets, np.int64).reshape(-1)])
         read = functools.partial(_record_bytes, bounds, rows)
-        packed = cls(sidecar, path, read, len(bounds) - 1)
-        packed.is_legacy = True
-        return packed
+        sidecar_file = cls(sidecar, path, read, len(bounds) - 1)
+        sidecar_file.is_legacy = True
+        return sidecar_file
 
     @override
     def __len__(self) -> int:
@@ -833,12 +835,12 @@ class PackedSidecar(StoredSidecar):
         if file is not None and file.exists():
             with contextlib.suppress(OSError, ValueError):
                 return unpack(file.read_bytes(), fields)
-        packed = pack(fields, map(self._row, range(self._length)))
+        rows_file = pack(fields, map(self._row, range(self._length)))
         if file is not None:
             with contextlib.suppress(OSError):
                 file.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(file, packed, durable=False)
-        return unpack(packed, fields)
+                write_atomically(file, rows_file, durable=False)
+        return unpack(rows_file, fields)
 
     @property
     def _cache_file(self) -> Path | None:
@@ -846,8 +848,8 @@ class PackedSidecar(StoredSidecar):
         if not self.is_legacy or not os.path.isfile(self.path):
             return None
         state = os.stat(self.path)
-        facts = [os.path.realpath(self.path), state.st_size, state.st_mtime_ns]
-        folder = cache_folder("sidecars", json.dumps(facts))
+        version = [os.path.realpath(self.path), state.st_size, state.st_mtime_ns]
+        folder = cache_folder("sidecars", json.dumps(version))
         return folder and folder / "outlines"
 
 
@@ -858,7 +860,7 @@ class _FolderStreams:
         self._folder = folder
         self._opened: dict[str, Any] = {}
 
-    def __call__(self, stream: str, begin: int, end: int) -> Any:
+    def __call__(self, stream: str, start: int, end: int) -> Any:
         if stream not in self._opened:
             file = self._folder / stream
             check_is_file(file)
@@ -866,9 +868,9 @@ class _FolderStreams:
             self._opened[stream] = map_file(file)[0] if is_local else stores.open_binary(file)
         content = self._opened[stream]
         if isinstance(content, memoryview):
-            return content[begin:end]
-        content.seek(begin)
-        return content.read(end - begin)
+            return content[start:end]
+        content.seek(start)
+        return content.read(end - start)
 
     def __reduce__(self) -> Any:
         return type(self), (self._folder,)
@@ -889,9 +891,9 @@ def _legacy_in(directory: epath.Path, folder: epath.Path, digest: Any) -> Stored
     files += require_files(directory / _LEGACY_EPISODES)
     with source_errors(files[1]):
         records = tfds_files.open_record_file(files[1], "tfrecord")
-        packed = PackedSidecar(sidecar, files[1], records.read, len(records), files)
-    packed.is_legacy = True
-    return packed
+        sidecar_file = PackedSidecar(sidecar, files[1], records.read, len(records), files)
+    sidecar_file.is_legacy = True
+    return sidecar_file
 
 
 def _lost_sidecar(
@@ -912,10 +914,10 @@ def _clip_paths(camera: str) -> tuple[str, str]:
 
 
 def _record_bytes(bounds: np.ndarray, rows: Callable[[int, int], np.ndarray], index: int) -> bytes:
-    begin, end = bounds[index : index + 2].tolist()
-    if not 0 <= begin <= end:
+    start, end = bounds[index : index + 2].tolist()
+    if not 0 <= start <= end:
         raise ValueError(f"{SIDECAR_ENDS}: ends before it begins")
-    return rows(begin, end).tobytes()
+    return rows(start, end).tobytes()
 
 
 def _decode_images(column: np.ndarray, field: Field) -> np.ndarray:
@@ -927,10 +929,10 @@ def _decode_images(column: np.ndarray, field: Field) -> np.ndarray:
 def field_json(field: Field) -> dict[str, Any]:
     """Returns a field in the types of JSON."""
     dtype = "str" if field.dtype == str else "bytes" if field.is_text else str(field.column_dtype)
-    facts = {"encoding": field.encoding, **field.meaning, "doc": field.doc}
+    entries = {"encoding": field.encoding, **field.meaning, "doc": field.doc}
     if field.codes is not None:
-        facts["codes"] = field.codes.to_json()
-    return {"dtype": dtype, "shape": field.shape, **{k: v for k, v in facts.items() if v}}
+        entries["codes"] = field.codes.to_json()
+    return {"dtype": dtype, "shape": field.shape, **{k: v for k, v in entries.items() if v}}
 
 
 def field_from_json(content: Mapping[str, Any]) -> Field:

@@ -26,7 +26,7 @@ from tfds_files.png import encode_png
 __all__ = [
     "EPISODE",
     "EPISODES",
-    "FACTS",
+    "EPISODE_DTYPE",
     "FILE",
     "FINAL",
     "FLAGS",
@@ -40,12 +40,12 @@ __all__ = [
 ]
 
 Row: TypeAlias = "Mapping[str, Any]"
-"""The sidecar values of an episode: an array of rows for each column; `FACTS` at `EPISODES`."""
+"""The sidecar values of an episode: an array of rows per column; `EPISODE_DTYPE` at `EPISODES`."""
 
 EPISODES = "episodes"
 """The stream of the lengths of episodes."""
 
-FACTS = np.dtype(
+EPISODE_DTYPE = np.dtype(
     [
         *((name, "<i8") for name in ("num_steps", "num_final", "begin", "end")),
         *((name, "?") for name in ("final_known", "is_terminal", "truncated", "complete")),
@@ -88,13 +88,13 @@ class _StoredRows(NamedTuple):
       num_rows: The number of rows.
       sizes: The number of elements and the sizes of variable axes of each row; None without
         variable axes, or if all rows are empty.
-      ends: The end offset of each text in the data; None for numbers.
+      offsets: The end offset of each text in the data; None for numbers.
       data: The elements.
     """
 
     num_rows: int
     sizes: np.ndarray | None
-    ends: np.ndarray | None
+    offsets: np.ndarray | None
     data: Any
 
 
@@ -133,19 +133,19 @@ class ColumnsWriter:
         """
         for name, column in self._columns.items():
             column.add(row[name])
-        self._put(EPISODES, "", np.array(row[EPISODES], FACTS).tobytes())
+        self._put(EPISODES, "", np.array(row[EPISODES], EPISODE_DTYPE).tobytes())
         self.num_episodes += 1
 
-    def extend(self, columns: Columns, begin: int, end: int) -> None:
+    def extend(self, columns: Columns, start: int, end: int) -> None:
         """Appends episodes from columns of another sidecar with the same fields.
 
         Raises:
           ValueError: The columns are damaged.
         """
         for name, column in self._columns.items():
-            column.extend(columns.stored(name, begin, end))
-        self._put(EPISODES, "", columns.facts[begin:end].tobytes())
-        self.num_episodes += end - begin
+            column.extend(columns.stored_rows(name, start, end))
+        self._put(EPISODES, "", columns.episode_rows[start:end].tobytes())
+        self.num_episodes += end - start
 
     def close(self) -> None:
         """Writes the remaining rows."""
@@ -160,8 +160,8 @@ class ColumnsWriter:
             buffer = self._buffers.setdefault(stream, bytearray())
             buffer += data
             if full_size := len(buffer) // self._block * self._block:
-                for begin in range(0, full_size, self._block):
-                    self._append(stream, bytes(buffer[begin : begin + self._block]))
+                for start in range(0, full_size, self._block):
+                    self._append(stream, bytes(buffer[start : start + self._block]))
                 del buffer[:full_size]
 
 
@@ -180,21 +180,21 @@ class _ColumnWriter:
         if self._type.shape == () and np.asarray(rows).ndim > 1:
             elements = rows  # Images before encoding.
         texts = [_as_bytes(value) for value in elements]
-        ends = np.cumsum([len(text) for text in texts], dtype="<i8")
-        self._put_texts(ends, b"".join(texts))
+        offsets = np.cumsum([len(text) for text in texts], dtype="<i8")
+        self._put_texts(offsets, b"".join(texts))
 
     def extend(self, rows: _StoredRows) -> None:
         """Adds rows of another column of the field."""
         if self._type.open_axes:
             empty = np.zeros((rows.num_rows, self._type.row_bytes // 8), "<i8")
             self._put_sizes(empty if rows.sizes is None else rows.sizes)
-        if rows.ends is None:
+        if rows.offsets is None:
             self._put(".data", rows.data)
         else:
-            self._put_texts(rows.ends, rows.data)
+            self._put_texts(rows.offsets, rows.data)
 
-    def _put_texts(self, ends: np.ndarray, data: Any) -> None:
-        self._put(".ends", (self._num_bytes + ends).tobytes())
+    def _put_texts(self, offsets: np.ndarray, data: Any) -> None:
+        self._put(".ends", (self._num_bytes + offsets).tobytes())
         self._put(".data", data)
         self._num_bytes += len(data)
 
@@ -253,14 +253,14 @@ class Columns:
         return self._num_episodes
 
     @functools.cached_property
-    def facts(self) -> np.ndarray:
-        """An element of `FACTS` for each episode."""
-        data = self._bytes(EPISODES, 0, self._num_episodes * FACTS.itemsize)
-        facts = np.frombuffer(data, FACTS)
-        steps, final = facts["num_steps"], facts["num_final"]
+    def episode_rows(self) -> np.ndarray:
+        """An element of `EPISODE_DTYPE` for each episode."""
+        data = self._bytes(EPISODES, 0, self._num_episodes * EPISODE_DTYPE.itemsize)
+        rows = np.frombuffer(data, EPISODE_DTYPE)
+        steps, final = rows["num_steps"], rows["num_final"]
         if ((steps > _MAX_STEPS) | (final < 0) | (final > steps)).any():
             raise ValueError(f"stream {EPISODES}: the length of an episode is not valid")
-        return facts
+        return rows
 
     @functools.cached_property
     def keys(self) -> list[str]:
@@ -271,8 +271,9 @@ class Columns:
     @functools.cached_property
     def outlines(self) -> Lengths:
         """The lengths of all episodes."""
-        num_steps, is_known = self.facts["num_steps"].astype(np.int64), self.facts["final_known"]
-        transitions = num_steps - 1 + (self.facts["is_terminal"] & ~is_known)
+        rows = self.episode_rows
+        num_steps, is_known = rows["num_steps"].astype(np.int64), rows["final_known"]
+        transitions = num_steps - 1 + (rows["is_terminal"] & ~is_known)
         return Lengths(num_steps, transitions.clip(0), is_known.copy())
 
     def row(self, index: int) -> _StoredRow:
@@ -285,9 +286,9 @@ class Columns:
         Raises:
           ValueError: The rows are damaged.
         """
-        return self._decode(name, self.stored(name, index, index + 1))
+        return self._decode(name, self.stored_rows(name, index, index + 1))
 
-    def stored(self, name: str, begin: int, end: int) -> _StoredRows:
+    def stored_rows(self, name: str, start: int, end: int) -> _StoredRows:
         """Returns the rows of some episodes in a column, in their stored form.
 
         Raises:
@@ -295,73 +296,74 @@ class Columns:
         """
         for prefix, bounds in self._bounds.items():
             if name.startswith(prefix):
-                begin, end = int(bounds[begin]), int(bounds[end])
-        return self._rows(name, begin, end)
+                start, end = int(bounds[start]), int(bounds[end])
+        return self._rows(name, start, end)
 
     @functools.cached_property
     def _bounds(self) -> dict[str, np.ndarray]:
         """The row offsets of episodes, by the prefix of columns."""
-        counts = {STEPS: self.facts["num_steps"], FINAL: self.facts["num_final"]}
+        counts = {STEPS: self.episode_rows["num_steps"], FINAL: self.episode_rows["num_final"]}
         return {name: np.concatenate([[0], np.cumsum(n)]) for name, n in counts.items()}
 
-    def _bytes(self, stream: str, begin: int, end: int) -> Any:
-        if not 0 <= begin <= end <= self._sizes.get(stream, 0):
-            raise ValueError(f"stream {stream}: bytes {begin} to {end} are missing")
-        data = self._read(stream, begin, end) if end > begin else b""
-        if len(data) != end - begin:
+    def _bytes(self, stream: str, start: int, end: int) -> Any:
+        if not 0 <= start <= end <= self._sizes.get(stream, 0):
+            raise ValueError(f"stream {stream}: bytes {start} to {end} are missing")
+        data = self._read(stream, start, end) if end > start else b""
+        if len(data) != end - start:
             raise ValueError(f"stream {stream}: truncated before byte {end}")
         return data
 
-    def _rows(self, name: str, begin: int, end: int) -> _StoredRows:
+    def _rows(self, name: str, start: int, end: int) -> _StoredRows:
         stream, kind = self._types[name]
-        num_rows, sizes = end - begin, None
+        num_rows, sizes = end - start, None
         if not kind.open_axes:
-            begin, end = begin * kind.size, end * kind.size
+            start, end = start * kind.size, end * kind.size
         elif num_rows and self._sizes.get(f"{stream}.rows"):
-            first, table = self._table(f"{stream}.rows", begin, end, kind.row_bytes)
-            begin, end = first, int(table[-1, 0])
+            first, table = self._table(f"{stream}.rows", start, end, kind.row_bytes)
+            start, end = first, int(table[-1, 0])
             sizes = table.copy()
             sizes[1:, 0] -= table[:-1, 0]
             sizes[0, 0] -= first
         else:
-            begin = end = 0
+            start = end = 0
         if not kind.is_text:
             size = kind.dtype.itemsize
-            data = self._bytes(f"{stream}.data", begin * size, end * size)
+            data = self._bytes(f"{stream}.data", start * size, end * size)
             return _StoredRows(num_rows, sizes, None, data)
-        first, ends = self._table(f"{stream}.ends", begin, end)
-        ends = ends.reshape(-1) - first
-        data = self._bytes(f"{stream}.data", first, first + int(ends[-1])) if len(ends) else b""
-        return _StoredRows(num_rows, sizes, ends, data)
+        first, offsets = self._table(f"{stream}.ends", start, end)
+        offsets = offsets.reshape(-1) - first
+        if len(offsets):
+            data = self._bytes(f"{stream}.data", first, first + int(offsets[-1]))
+        return _StoredRows(num_rows, sizes, offsets, data if len(offsets) else b"")
 
-    def _table(self, stream: str, begin: int, end: int, width: int = 8) -> tuple[int, np.ndarray]:
+    def _table(self, stream: str, start: int, end: int, width: int = 8) -> tuple[int, np.ndarray]:
         """Reads rows of an offset table; returns the preceding end offset, and the rows."""
-        first = max(begin - 1, 0)
-        data = self._bytes(stream, first * width, end * width) if end > begin else b""
+        first = max(start - 1, 0)
+        data = self._bytes(stream, first * width, end * width) if end > start else b""
         table = np.frombuffer(data, "<i8").reshape(-1, width // 8)
-        return (int(table[0, 0]), table[1:]) if begin and len(table) else (0, table)
+        return (int(table[0, 0]), table[1:]) if start and len(table) else (0, table)
 
     def _decode(self, name: str, rows: _StoredRows) -> np.ndarray:
         stream, kind = self._types[name]
-        if rows.ends is None:
+        if rows.offsets is None:
             elements = np.frombuffer(rows.data, kind.dtype).copy()
         else:
-            data, begin = memoryview(rows.data), 0
-            elements = np.empty(len(rows.ends), object)
-            for index, end in enumerate(rows.ends.tolist()):
-                if end < begin:
+            data, start = memoryview(rows.data), 0
+            elements = np.empty(len(rows.offsets), object)
+            for index, end in enumerate(rows.offsets.tolist()):
+                if end < start:
                     raise ValueError(f"stream {stream}: a text ends before it begins")
-                elements[index] = bytes(data[begin:end])
-                begin = end
+                elements[index] = bytes(data[start:end])
+                start = end
         if rows.sizes is None:
             return elements.reshape(rows.num_rows, *(size or 0 for size in kind.shape))
-        arrays, begin = [], 0
+        arrays, start = [], 0
         for count, *sizes in rows.sizes.tolist():
             shape = [*kind.shape]
             for axis, size in zip(kind.open_axes, sizes):
                 shape[axis] = abs(size)
-            arrays.append(elements[begin : begin + count].reshape(shape))  # type: ignore[arg-type]
-            begin += count
+            arrays.append(elements[start : start + count].reshape(shape))  # type: ignore[arg-type]
+            start += count
         return stack(arrays)
 
 
@@ -373,7 +375,7 @@ class _StoredRow(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name == EPISODES:
-            return self._columns.facts[self._index]
+            return self._columns.episode_rows[self._index]
         return self._columns.values(name, self._index)
 
     def __iter__(self) -> Iterator[str]:
@@ -409,8 +411,8 @@ def pack(fields: Mapping[str, Field], rows: Iterable[Row]) -> bytes:
         writer.add(row)
     writer.close()
     sizes = {name: len(data) for name, data in streams.items()}
-    head = {EPISODES: writer.num_episodes, "sizes": sizes}
-    return json.dumps(head).encode() + b"\n" + b"".join(streams.values())
+    header = {EPISODES: writer.num_episodes, "sizes": sizes}
+    return json.dumps(header).encode() + b"\n" + b"".join(streams.values())
 
 
 def unpack(data: bytes, fields: Mapping[str, Field]) -> Columns:
@@ -419,13 +421,13 @@ def unpack(data: bytes, fields: Mapping[str, Field]) -> Columns:
     Raises:
       ValueError: The bytes are not sidecar columns.
     """
-    head, _, body = data.partition(b"\n")
-    content = json.loads(head)
+    header, _, body = data.partition(b"\n")
+    content = json.loads(header)
     sizes = {str(name): int(size) for name, size in content["sizes"].items()}
-    firsts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0)))
-    read = functools.partial(_stream_slice, body, firsts)
+    starts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0)))
+    read = functools.partial(_stream_slice, body, starts)
     return Columns(fields, read, int(content[EPISODES]), sizes)
 
 
-def _stream_slice(body: bytes, firsts: Mapping[str, int], name: str, begin: int, end: int) -> bytes:
-    return body[firsts[name] + begin : firsts[name] + end]
+def _stream_slice(body: bytes, starts: Mapping[str, int], name: str, start: int, end: int) -> bytes:
+    return body[starts[name] + start : starts[name] + end]

@@ -112,9 +112,9 @@ class Signs:
         file = min(files, key=lambda file: natural_order(file.name))
         with self._lock:  # Formats are tested in parallel threads.
             if os.fspath(file) not in self._contents:
-                self._contents[os.fspath(file)] = self._names_or_head(file)
+                self._contents[os.fspath(file)] = self._read_names_or_head(file)
         contents = self._contents[os.fspath(file)]
-        return any(all(_is_in(contents, it) for it in text.split()) for text in signs.members)
+        return any(all(_is_in(contents, sign) for sign in text.split()) for text in signs.members)
 
     def _find_files(self, pattern: str) -> list[Any]:
         """Returns the files that match a pattern; for a recursive one (`**/`), the first file."""
@@ -124,7 +124,7 @@ class Signs:
             is_match = not folder and fnmatchcase(root.name, name)
             return [root] if is_match and root.exists() else []
         if folder == "**":
-            return [*itertools.islice(self._below(root, name, _MAX_LEVELS), 1)]
+            return [*itertools.islice(self._find_below(root, name, _MAX_LEVELS), 1)]
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return self._files_in(root / folder, name)
         return []
@@ -139,17 +139,17 @@ class Signs:
             and entry.name.startswith(".") == pattern.startswith(".")
         ]
 
-    def _below(self, folder: Any, pattern: str, levels: int) -> Iterator[Any]:
+    def _find_below(self, folder: Any, pattern: str, levels: int) -> Iterator[Any]:
         """Yields files in a folder, and in the first folders below it."""
         yield from self._files_in(folder, pattern)
         for name in folders_in(folder)[:_MAX_FOLDERS] if levels else ():
-            yield from self._below(folder / name, pattern, levels - 1)
+            yield from self._find_below(folder / name, pattern, levels - 1)
 
     @functools.cached_property
     def _is_folder(self) -> bool:
         return bool(stores.as_path(self._path).is_dir())
 
-    def _names_or_head(self, file: Any) -> set[str] | bytes:
+    def _read_names_or_head(self, file: Any) -> set[str] | bytes:
         if file.name.endswith(_HDF5):
             try:
                 paths = set(_members_of(file))
@@ -184,8 +184,8 @@ def _members_of(file: Any) -> Iterator[str]:
                 elif path.count("/") < 2:
                     yield from members_below(item, f"{member}/", not path)
 
-    with hdf5.read() as opened:
-        yield from members_below(opened, "", _MAX_OPENED_GROUPS)
+    with hdf5.read() as h5_file:
+        yield from members_below(h5_file, "", _MAX_OPENED_GROUPS)
 
 
 def _is_in(members: set[str] | bytes, pattern: str) -> bool:

@@ -30,13 +30,13 @@ from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import has, is_below, leaves_at, named_leaves
 
 __all__ = [
+    "ABOUT_TEXTS",
     "ALL_ROWS",
     "DERIVED_DISCOUNT",
-    "FACTS",
     "TRANSITION_FIELDS",
     "About",
     "AnySource",
-    "Can",
+    "Capabilities",
     "DamagedEpisode",
     "Examples",
     "Fields",
@@ -65,7 +65,7 @@ Columns: TypeAlias = Mapping[str, Any]
 ALL_ROWS = slice(None)
 """The rows of all steps of an episode."""
 
-FACTS = ("description", "homepage", "citation", "license")
+ABOUT_TEXTS = ("description", "homepage", "citation", "license")
 """The attributes of `About` with a description of the data in text."""
 
 DERIVED_DISCOUNT = Field(
@@ -171,7 +171,7 @@ class SourceEpisode:
         recorder.
       complete: False if the recording or the file ends within the episode.
       metadata: The fields of the episode that the source declares in `episode_fields`.
-      counts: The contribution of the episode to the `totals` of `Can`.
+      counts: The contribution of the episode to the `totals` of `Capabilities`.
       fraction: The share of the part of the source that is read after this episode, if available.
     """
 
@@ -198,13 +198,13 @@ class SourceEpisode:
         return f"<SourceEpisode {self.key!r}, {len(self)} steps of {list(self.steps)}>"
 
     def _repr_html_(self) -> str:
-        facts = {"truncated": self.truncated, "complete": self.complete, "file": self.origin.file}
+        notes = {"truncated": self.truncated, "complete": self.complete, "file": self.origin.file}
         rows = [
             *(
                 (path, getattr(column, "dtype", ""), getattr(column, "shape", (len(column),)))
                 for path, column in named_leaves(self.steps)
             ),
-            *((path, reprlib.repr(v), "") for path, v in named_leaves({**facts, **self.metadata})),
+            *((path, reprlib.repr(v), "") for path, v in named_leaves({**notes, **self.metadata})),
         ]
         body = "".join(
             f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>"
@@ -257,8 +257,8 @@ def is_derived(path: str, field: Any) -> bool:
 
 def with_discount(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns fields of steps by path; adds the derived discount if there is no discount."""
-    derived = {} if has(fields, rlds.DISCOUNT) else {rlds.DISCOUNT: DERIVED_DISCOUNT}
-    return {**fields, **derived}
+    discount = {} if has(fields, rlds.DISCOUNT) else {rlds.DISCOUNT: DERIVED_DISCOUNT}
+    return {**fields, **discount}
 
 
 def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
@@ -364,7 +364,7 @@ class Examples(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Can:
+class Capabilities:
     """Optional capabilities of a source: functions; None if the source does not have one.
 
     Attributes:
@@ -421,7 +421,7 @@ class AnySource(abc.ABC):
     Attributes:
       splits: The names of the splits.
       bases: The wrapped sources; empty for a source that reads files.
-      opened: The state of the files on opening: `rlds.sources.reading` compares it after each read.
+      opened_files: The state of the files on opening, which `rlds.sources.reading` compares later.
         None in an object store. A source sets it if its path is not the folder of the dataset.
       may_grow: True if other programs may append to the files; only the episodes that existed on
         opening are read. Any other change of the files is an error.
@@ -430,7 +430,7 @@ class AnySource(abc.ABC):
     splits: Sequence[str] = ("train",)
     bases: Sequence[Source] = ()
     may_grow: bool = False
-    opened: Files | None = None
+    opened_files: Files | None = None
 
     @property
     @abc.abstractmethod
@@ -443,9 +443,9 @@ class AnySource(abc.ABC):
         return About()
 
     @property
-    def can(self) -> Can:
+    def capabilities(self) -> Capabilities:
         """The optional capabilities of the source."""
-        return Can()
+        return Capabilities()
 
     @abc.abstractmethod
     def inputs(self) -> Sequence[str | os.PathLike[str]]:
@@ -499,7 +499,7 @@ class Source(AnySource):
           index: The episode.
           fields: The paths of the requested fields, such as `steps/observation/camera`,
             `steps/is_terminal` or `instruction`; all if None. The result may have more.
-          rows: The requested steps: always all without `can.reads_rows`; otherwise a slice of
+          rows: The requested steps: all without `capabilities.reads_rows`; otherwise a slice of
             consecutive steps, which may end after the last step.
 
         Raises:
@@ -518,7 +518,7 @@ class Location(NamedTuple):
 
     source: Source
     split: str
-    index: int  # type: ignore[assignment]  # Not that of a tuple.
+    index: int  # type: ignore[assignment]  # `tuple` has a method `index`.
 
 
 class NoRandomAccessError(TypeError, ValueError):
@@ -555,14 +555,14 @@ def step_aliases(source: AnySource) -> dict[str, str]:
     return {name: path.removeprefix(root) for name, path in aliases if path.startswith(root)}
 
 
-def check_flags(source: AnySource, needed: Iterable[str], subject: str) -> None:
+def check_flags(source: AnySource, needed_flags: Iterable[str], subject: str) -> None:
     """Checks that steps have the flags that a format or an algorithm needs.
 
     Raises:
       ValueError: A flag is missing; the message says how to add it.
     """
     names = {*source.fields.flags, *source.fields.steps}
-    missing = [name for name in needed if name not in names]
+    missing = [name for name in needed_flags if name not in names]
     if rlds.IS_TERMINAL in missing:
         advice = (
             "Which episodes end in a terminal state is unknown. Add it with `rlds edit PATH --add "
@@ -594,8 +594,8 @@ def files_of(source: AnySource, max_names: int = 3) -> str:
         names = []
     if not names:
         return f"the source {type(source).__name__}"
-    more = [f"and {len(names) - max_names} more files"] if len(names) > max_names else []
-    return ", ".join([*names[:max_names], *more])
+    and_more = [f"and {len(names) - max_names} more files"] if len(names) > max_names else []
+    return ", ".join([*names[:max_names], *and_more])
 
 
 def require_files(*paths: str | os.PathLike[str]) -> list[epath.Path]:

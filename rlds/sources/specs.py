@@ -89,21 +89,21 @@ dtype=dtype('bool'), name=None)}
     """
     if not all(isinstance(nest, Mapping) for nest in nests):
         return next(nest for nest in nests if nest != {})
-    merged = {}
+    fields = {}
     names = dict.fromkeys(name for nest in nests for name in nest)
     for name in names:
-        present = [nest[name] for nest in nests if not _is_empty(nest.get(name))]
+        children = [nest[name] for nest in nests if not _is_empty(nest.get(name))]
         inner = f"{path}/{name}" if path else str(name)
-        merged[name] = merged_specs(present, inner) if present else {}
-        if 0 < len(present) < len(nests):
+        fields[name] = merged_specs(children, inner) if children else {}
+        if 0 < len(children) < len(nests):
             if known_field(name) in names:
                 raise ValueError(
                     f"{path or 'metadata'}: {name!r} is missing in some episodes, and its marker "
                     f"{known_field(name)!r} is recorded, too; pass values with "
                     "`episode_metadata_defaults`."
                 )
-            merged[known_field(name)] = specs.Array((), np.bool_)
-    return merged
+            fields[known_field(name)] = specs.Array((), np.bool_)
+    return fields
 
 
 def _is_empty(nest: Any) -> bool:

@@ -115,15 +115,13 @@ class StandardizedSource(View):
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
-        stored = {*fields} - self._added
-        return stored | self._inputs if self.makes(fields) else stored
+        base_fields = {*fields} - self._added
+        return base_fields | self._inputs if self.makes(fields) else base_fields
 
     @override
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        steps = {
-            path.removeprefix(_STEPS): v for path, v in values.items() if is_below(path, "steps")
-        }
+        steps = {p.removeprefix(_STEPS): v for p, v in values.items() if is_below(p, "steps")}
         new_columns = standard_columns(nest(steps), self.meaning)
         return values | {f"{_STANDARD}/{name}": column for name, column in new_columns.items()}

@@ -71,19 +71,19 @@ def check_source(source: AnySource) -> None:
     _expect("files of a pickled copy", copied, files, "those of the source")
     for split in source.splits:
         episodes = list(Episodes(source, split))
-        where = f"split {split!r}"
+        label = f"split {split!r}"
         keys = [episode.key for episode in episodes]
-        _expect(f"{where}, keys", sorted({*keys}), sorted(keys), "keys that are unique")
-        _check_facts(Episodes(source, split), episodes, where)
-        _check_copy(Episodes(copy, split), episodes, where)
+        _expect(f"{label}, keys", sorted({*keys}), sorted(keys), "keys that are unique")
+        _check_attributes(Episodes(source, split), episodes, label)
+        _check_copy(Episodes(copy, split), episodes, label)
         for index, episode in enumerate(episodes):
-            here = f"{where}, episode {index} ({episode.key})"
+            here = f"{label}, episode {index} ({episode.key})"
             _check_episode(Episodes(source, split), episode, here)
             _check_partial_reads(Episodes(source, split), index, episode, here)
-        totals = source.can.totals(split) if source.can.totals else {}
+        totals = source.capabilities.totals(split) if source.capabilities.totals else {}
         for name, total in totals.items():
-            counted = sum(episode.counts.get(name, 0) for episode in episodes)
-            _expect(f"{where}, counts of {name!r}", counted, total, "the total")
+            actual = sum(episode.counts.get(name, 0) for episode in episodes)
+            _expect(f"{label}, counts of {name!r}", actual, total, "the total")
 
 
 def check_view(view: View) -> None:
@@ -113,21 +113,21 @@ def check_view(view: View) -> None:
         table = feeds.open(episodes, decode_images=False, progress=False)
         is_changed = view.changed_episodes(split, np.arange(len(episodes)))
         for index, episode in enumerate(episodes):
-            where = f"split {split!r}, episode {index} ({episode.key})"
+            label = f"split {split!r}, episode {index} ({episode.key})"
             rows = np.random.default_rng(index).permutation(len(episode))
             paths = [path for path, field in table.fields.items() if None not in field.shape]
             columns = table.take(np.full(len(rows), index), rows, paths)
             for path, values in columns.items():
-                wrong = difference(values, as_array(lookup(episode.steps, path))[rows])
-                _expect(f"{where}, rows of {path!r}", wrong, None, "those of the episode")
+                problem = difference(values, as_array(lookup(episode.steps, path))[rows])
+                _expect(f"{label}, rows of {path!r}", problem, None, "those of the episode")
             base = reading.read(*view.locate(split, index))
             first = int(view.base_steps(split, np.array([index]), np.zeros(1, np.int64))[0])
             for path, base_path in (view.base_paths or {}).items() if not is_changed[index] else ():
                 if path.startswith(root):
                     column = lookup(base.steps, base_path.removeprefix(root))
                     column = column[first : first + len(episode)]
-                    wrong = difference(lookup(episode.steps, path.removeprefix(root)), column)
-                    _expect(f"{where}, {path!r}", wrong, None, f"{base_path!r} of the base")
+                    problem = difference(lookup(episode.steps, path.removeprefix(root)), column)
+                    _expect(f"{label}, {path!r}", problem, None, f"{base_path!r} of the base")
 
 
 def check_export(
@@ -135,7 +135,7 @@ def check_export(
 ) -> Exported:
     """Checks an export by reading back the written episodes.
 
-    The placements name each field once. All fields except `changed`, the keys and the facts of
+    The placements name each field once. All fields except `changed`, the keys and attributes of
     episodes are equal bit by bit.
 
     Args:
@@ -153,19 +153,19 @@ def check_export(
       ValueError: The format cannot hold the episodes.
     """
     writer = prepare(episodes, format, **options)
-    named = [placement.field for placement in writer.placements()]
+    field_names = [placement.field for placement in writer.placements()]
     standard = {*episodes.source.fields.flags, *EPISODE_FIELDS}
     fields = [
         path
         for path, _ in leaves_at(episodes.spec, None)
         if root_of(path.removeprefix(f"{rlds.STEPS}/")) not in standard
     ]
-    _expect(f"{format}, placements", sorted(named), sorted({*named}), "each field once")
-    if missing := {*fields} - {*named}:
+    _expect(f"{format}, placements", sorted(field_names), sorted({*field_names}), "each field once")
+    if missing := {*fields} - {*field_names}:
         raise AssertionError(f"{format}, placements: nothing about {sorted(missing)}")
     exported = write_export(writer, path, allow_loss=bool(changed))
     inexact = [placement for placement in exported.placements if placement.how in _INEXACT]
-    if unexpected := [str(it) for it in inexact if it.field not in changed]:
+    if unexpected := [str(placement) for placement in inexact if placement.field not in changed]:
         raise AssertionError(f"{format}, placements: {unexpected}, expected no such change")
     read_back = open_episodes(path, "all", format=format, **writer.read_options())
     _expect(f"{format}, read back", len(read_back), len(episodes), "the written episodes")
@@ -175,55 +175,55 @@ def check_export(
     return exported
 
 
-def _check_facts(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
-    """Checks the facts of a source that are available without reading episodes."""
+def _check_attributes(episodes: Episodes, read: Sequence[SourceEpisode], label: str) -> None:
+    """Checks the metadata of a source that are available without reading episodes."""
     source = episodes.source
-    _expect(f"{where}, number of episodes", len(episodes), len(read), "as many as were read")
+    _expect(f"{label}, number of episodes", len(episodes), len(read), "as many as were read")
     outlines = [episode.outline for episode in read]
-    _expect(f"{where}, lengths", list(episodes.outlines()), outlines, "those of the episodes")
+    _expect(f"{label}, lengths", list(episodes.outlines()), outlines, "those of the episodes")
     for name, column in (lengths._asdict() if (lengths := episodes.lengths()) else {}).items():
         expected = [getattr(outline, name) for outline in outlines]
-        got = expected if column is None else column.tolist()
-        _expect(f"{where}, all of {name}", got, expected, "those of the episodes")
+        actual = expected if column is None else column.tolist()
+        _expect(f"{label}, all of {name}", actual, expected, "those of the episodes")
     if isinstance(source, Source):
         keys = [source.key(*episodes.locate(index)) for index in range(len(read))]
-        _expect(f"{where}, keys", keys, [episode.key for episode in read], "those of the episodes")
+        _expect(f"{label}, keys", keys, [episode.key for episode in read], "those of the episodes")
 
 
-def _check_copy(episodes: Episodes, read: Sequence[SourceEpisode], where: str) -> None:
+def _check_copy(episodes: Episodes, read: Sequence[SourceEpisode], label: str) -> None:
     """Checks that a pickled copy reads the same episodes, from the last to the first."""
     for index in reversed(range(len(read))):
-        here = f"{where}, episode {index} of a pickled copy"
+        here = f"{label}, episode {index} of a pickled copy"
         _compare(here, read[index], episodes.episode(index))
 
 
-def _check_episode(episodes: Episodes, episode: SourceEpisode, where: str) -> None:
-    """Checks the fields of an episode, its flags and its facts."""
+def _check_episode(episodes: Episodes, episode: SourceEpisode, label: str) -> None:
+    """Checks the fields of an episode, its flags and its attributes."""
     spec = episodes.spec
-    declared = sorted(path for path, _ in leaves_at(spec.pop(rlds.STEPS), None))
+    declared_paths = sorted(path for path, _ in leaves_at(spec.pop(rlds.STEPS), None))
     paths = sorted(path for path, _ in leaves_at(episode.steps, None))
-    _expect(f"{where}, fields of steps", paths, declared, "the declared ones")
+    _expect(f"{label}, fields of steps", paths, declared_paths, "the declared ones")
     values = {path: _as_one_row(value) for path, value in leaves_at(fields_of(episode), None)}
-    match_columns(nest(values), spec, rows=1, where=f"{where}, ")
+    match_columns(nest(values), spec, rows=1, where=f"{label}, ")
     flags = {name: episode.steps[name] for name in rlds.STEP_FLAGS if name in episode.steps}
     report = validate([{rlds.STEPS: flags}])
-    _expect(where, list(map(str, report.violations)), [], "no violations")
+    _expect(label, list(map(str, report.violations)), [], "no violations")
     is_terminal = any(flags.get(rlds.IS_TERMINAL, ()))
     if is_terminal and episode.truncated:
-        raise AssertionError(f"{where}: truncated, and yet its last step is terminal")
+        raise AssertionError(f"{label}: truncated, and yet its last step is terminal")
 
 
 def _check_partial_reads(
-    episodes: Episodes, index: int, episode: SourceEpisode, where: str
+    episodes: Episodes, index: int, episode: SourceEpisode, label: str
 ) -> None:
     """Checks that partial reads give the values of the complete episode."""
-    begin, end = len(episode) // 3, max(1, len(episode) - 1)
+    start, end = len(episode) // 3, max(1, len(episode) - 1)
     for path, column in leaves_at(episode.steps, None):
-        read = episodes.columns(index, [path], begin, end, decode_images=False)
-        wrong = difference(lookup(read, path), column[begin:end])
-        _expect(f"{where}, steps {begin} to {end} of {path!r}", wrong, None, "those of all steps")
+        read = episodes.columns(index, [path], start, end, decode_images=False)
+        problem = difference(lookup(read, path), column[start:end])
+        _expect(f"{label}, steps {start} to {end} of {path!r}", problem, None, "those of all steps")
     read_metadata = _without_steps(as_converted(episodes.peek(index)))
-    _compare(f"{where}, without steps", _without_steps(as_converted(episode)), read_metadata)
+    _compare(f"{label}, without steps", _without_steps(as_converted(episode)), read_metadata)
 
 
 def _without_steps(episode: SourceEpisode) -> SourceEpisode:
@@ -238,11 +238,11 @@ def _as_one_row(value: Any) -> Any:
 
 
 def _compare(
-    where: str, episode: SourceEpisode, other: SourceEpisode, skipped: Collection[str] = ()
+    label: str, episode: SourceEpisode, other: SourceEpisode, skipped: Collection[str] = ()
 ) -> None:
-    _expect(where, list(differences(episode, other, skipped)), [], "no differences")
+    _expect(label, list(differences(episode, other, skipped)), [], "no differences")
 
 
-def _expect(where: str, got: Any, expected: Any, expectation: str) -> None:
-    if got != expected:
-        raise AssertionError(f"{where}: got {got}, expected {expectation}: {expected}")
+def _expect(label: str, actual: Any, expected: Any, expectation: str) -> None:
+    if actual != expected:
+        raise AssertionError(f"{label}: got {actual}, expected {expectation}: {expected}")

@@ -66,13 +66,13 @@ def join_tables(
     Raises:
       ValueError: A dataset has indices of a missing table.
     """
-    joined, changes = dict(metadata), [dict[str, Mapping[int, int]]() for _ in datasets]
+    metadata_of_join, changes = dict(metadata), [dict[str, Mapping[int, int]]() for _ in datasets]
     for table in dict.fromkeys(name for tables in columns for name in tables.values()):
-        owner, rows = _rows_in(joined, table)
-        texts, rows = table_in(joined, table), [*rows]
+        owner, rows = _rows_in(metadata_of_join, table)
+        texts, rows = table_in(metadata_of_join, table), [*rows]
         first = {text: index for index, text in reversed([*texts.items()])}
         free_indices = itertools.count(max(texts, default=-1) + 1)
-        has_table = any(table_in(each, table) for each in datasets)
+        has_table = any(table_in(dataset, table) for dataset in datasets)
         for position, dataset in enumerate(datasets if has_table else ()):
             new_indices: dict[int, int] = {}
             for row in _rows_in(dataset, table)[1]:
@@ -89,8 +89,8 @@ def join_tables(
                 )
             if any(old != new for old, new in new_indices.items()):
                 changes[position] |= dict.fromkeys(paths, new_indices)
-        joined |= {owner: {**joined[owner], table: rows}} if owner else {}
-    return joined, changes
+        metadata_of_join |= {owner: {**metadata_of_join[owner], table: rows}} if owner else {}
+    return metadata_of_join, changes
 
 
 def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapping[str, Any]]]:
@@ -104,8 +104,8 @@ def _rows_in(metadata: Mapping[str, Any], name: str) -> tuple[str, Sequence[Mapp
 
 def _entries(row: Mapping[str, Any]) -> list[tuple[str, int, str]]:
     """Returns the key, index and text of a table row; empty if one is missing."""
-    indices = [(k, it) for k, it in row.items() if k.endswith(_INDEX_SUFFIX) and type(it) is int]
-    texts = [it for it in row.values() if isinstance(it, str)]
+    indices = [(k, c) for k, c in row.items() if k.endswith(_INDEX_SUFFIX) and type(c) is int]
+    texts = [cell for cell in row.values() if isinstance(cell, str)]
     return [(*item, text) for item, text in zip(indices[:1], texts)]
 
 
@@ -131,13 +131,13 @@ def renumber(indices: np.ndarray, new: Mapping[int, int]) -> np.ndarray:
         raise ValueError(f"{unknown[0]} has no text in the table: correct it, or drop the field")
     unique, positions = np.unique(indices, return_inverse=True)
     new_indices = np.array([new.get(index, index) for index in unique.tolist()], np.int64)
-    changed = new_indices.astype(indices.dtype)
-    if (misfits := new_indices[changed != new_indices]).size:
+    new_column = new_indices.astype(indices.dtype)
+    if (misfits := new_indices[new_column != new_indices]).size:
         raise ValueError(
             f"the text now has number {misfits[0]}, which does not fit {indices.dtype}: store the "
             "field with more bits, or drop it"
         )
-    return changed[positions].reshape(indices.shape)
+    return new_column[positions].reshape(indices.shape)
 
 
 class RenumberedSource(View):
@@ -156,21 +156,21 @@ class RenumberedSource(View):
 
     def __init__(self, base: Source, new: Mapping[str, Mapping[int, int]]) -> None:
         super().__init__(base)
-        self._new = new
+        self._new_indices = new
 
     @override
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        changed = dict(values)
-        for path in self._new.keys() & values.keys():
+        new_values = dict(values)
+        for path in self._new_indices.keys() & values.keys():
             try:
-                changed[path] = renumber(np.asarray(values[path]), self._new[path])
+                new_values[path] = renumber(np.asarray(values[path]), self._new_indices[path])
             except ValueError as error:
                 key = "" if rows.episode is None else as_converted(rows.episode).key
                 location = f"merge: episode {key!r}, " if key else ""
                 raise ValueError(f"{location}{path}: {error}") from error
-        return changed
+        return new_values
 
     @override
     def changed_episodes(self, split: str, episodes: np.ndarray) -> np.ndarray:

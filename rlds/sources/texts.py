@@ -49,8 +49,8 @@ def as_utf8(values: Iterable[Any]) -> np.ndarray:
     array([b'pick up', b'put down'], dtype=object)
     """
     texts: dict[Any, bytes] = {}  # Equal texts share one object.
-    encoded = (texts.setdefault(t, t.encode() if isinstance(t, str) else bytes(t)) for t in values)
-    return objects(encoded)
+    items = (texts.setdefault(t, t.encode() if isinstance(t, str) else bytes(t)) for t in values)
+    return objects(items)
 
 
 def json_in(text: Any, field: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import rlds
 from rlds.sources import arrays, reading
 from rlds.sources.episodes import Episodes
 from rlds.sources.row_threads import for_all_rows
-from rlds.sources.source import AnySource, Can, Fields, Source, SourceError, files_of
+from rlds.sources.source import AnySource, Capabilities, Fields, Source, SourceError, files_of
 from rlds.sources.view import RowContext, View, flat, nested
 from rlds.video import CLIP, FIRST, FRAMES, VIDEO
 from rlds.video.decoding import ClipIndex, ClipReader
@@ -154,8 +154,8 @@ class FramesSource(View):
 
     @property
     @override
-    def can(self) -> Can:  # Only requested frames are decoded.
-        return dataclasses.replace(super().can, reads_rows=True)
+    def capabilities(self) -> Capabilities:  # Only requested frames are decoded.
+        return dataclasses.replace(super().capabilities, reads_rows=True)
 
     @override
     def makes(self, fields: Collection[str] | None) -> bool:
@@ -165,13 +165,13 @@ class FramesSource(View):
     def make(
         self, values: dict[str, Any], rows: RowContext, fields: Collection[str] | None
     ) -> dict[str, Any]:
-        about = None if rows.episode_index is None or fields is not None else nest(values)
+        metadata = None if rows.episode_index is None or fields is not None else nest(values)
         new_values = self._without_clips(values)
         names = self.fields.step_paths(fields)
         for path in names:
             if path in self.cameras or path in self.marks:
                 new_values[_in_steps(path)] = self._rows(
-                    path, rows.split, rows.episodes, rows.steps, {*names, *rows.siblings}, about
+                    path, rows.split, rows.episodes, rows.steps, {*names, *rows.siblings}, metadata
                 )
         return new_values
 
@@ -182,19 +182,19 @@ class FramesSource(View):
         episodes: np.ndarray,
         steps: np.ndarray,
         requested_paths: Collection[str] = (),
-        about: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> np.ndarray:
         """Returns the pixels of rows; for a mask field, True in rows with a frame."""
         camera, is_mark = self.marks.get(path, path), path in self.marks
         field = Field(np.bool_) if is_mark else self.cameras[camera]
         rows = arrays.empty([len(steps), *map(int, field.shape)], field.column_dtype)  # type: ignore[arg-type]
         order = np.lexsort((steps, episodes))
-        begins = np.flatnonzero(np.diff(episodes[order], prepend=-1))
-        groups = [group for group in np.split(order, begins[1:]) if len(group)]
+        starts = np.flatnonzero(np.diff(episodes[order], prepend=-1))
+        groups = [group for group in np.split(order, starts[1:]) if len(group)]
 
         def decode(chunk: range) -> None:
             for group in groups[chunk.start : chunk.stop]:
-                with self._lend_clip(split, int(episodes[group[0]]), camera, about) as clip:
+                with self._lend_clip(split, int(episodes[group[0]]), camera, metadata) as clip:
                     if is_mark:
                         rows[group] = clip.frames_of(steps[group]) >= 0
                     else:
@@ -236,15 +236,15 @@ class FramesSource(View):
                 file=clip.name,
             )
         frames = clip.frames_of(steps)
-        present, firsts, indices = np.unique(frames, return_index=True, return_inverse=True)
-        if len(present) and present[-1] >= len(clip.reader):
+        unique, first_rows, indices = np.unique(frames, return_index=True, return_inverse=True)
+        if len(unique) and unique[-1] >= len(clip.reader):
             row = int(np.argmax(frames))
             raise SourceError(
                 f"the video has no frame {frames[row]}, only {len(clip.reader)}",
                 file=clip.name,
                 row=int(steps[row]),
             )
-        has_frame = present >= 0
+        has_frame = unique >= 0
         mark = known_field(camera)
         if not has_frame.all() and not (mark in self.marks and mark in requested_paths):
             raise SourceError(
@@ -253,12 +253,12 @@ class FramesSource(View):
                 file=clip.name,
                 row=int(steps[frames < 0][0]),
             )
-        targets = [images[row] for row in rows[firsts[has_frame]].tolist()]
-        clip.reader.read_into(present[has_frame].tolist(), targets, self._values[camera])
+        targets = [images[row] for row in rows[first_rows[has_frame]].tolist()]
+        clip.reader.read_into(unique[has_frame].tolist(), targets, self._values[camera])
         images[rows[frames < 0]] = 0
-        if len(present) < len(frames):
-            copies = np.setdiff1d(np.arange(len(frames)), firsts)
-            images[rows[copies]] = images[rows[firsts[indices.reshape(-1)[copies]]]]
+        if len(unique) < len(frames):
+            copies = np.setdiff1d(np.arange(len(frames)), first_rows)
+            images[rows[copies]] = images[rows[first_rows[indices.reshape(-1)[copies]]]]
 
     @contextlib.contextmanager
     def _lend_clip(
@@ -285,7 +285,7 @@ class FramesSource(View):
 
     def _without_clips(self, values: Mapping[str, Any]) -> dict[str, Any]:
         clips = [f"{VIDEO}/{camera}" for camera in self.cameras]
-        return {p: it for p, it in values.items() if not any(is_below(p, clip) for clip in clips)}
+        return {p: v for p, v in values.items() if not any(is_below(p, clip) for clip in clips)}
 
 
 def _in_steps(path: str) -> str:

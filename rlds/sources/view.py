@@ -21,7 +21,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     About,
     AnySource,
-    Can,
+    Capabilities,
     Columns,
     Fields,
     Lengths,
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _STEPS = f"{rlds.STEPS}/"
-_FACTS = (TRUNCATED, COMPLETE, rlds.FINAL_OBSERVATION_KNOWN)
+_ATTRIBUTES = (TRUNCATED, COMPLETE, rlds.FINAL_OBSERVATION_KNOWN)
 
 
 class BaseEpisodes(NamedTuple):
@@ -227,8 +227,8 @@ class View(Source):
         """Whether `make` changes some of the fields."""
         if not self.overrides("make"):
             return False
-        changed = self.changed_paths
-        return changed is None or fields is None or not {*fields}.isdisjoint(changed)
+        changed_paths = self.changed_paths
+        return changed_paths is None or fields is None or not {*fields}.isdisjoint(changed_paths)
 
     @property
     def is_by_rows(self) -> bool:
@@ -310,13 +310,13 @@ class View(Source):
             values = values if is_run else select_rows(values, steps - base_rows.start)
         if makes_fields:
             num_steps = num_steps_of(values)
-            begin = 0 if is_complete else (rows.start or 0)
+            start = 0 if is_complete else (rows.start or 0)
 
             def base_values(names: Collection[str], steps: np.ndarray) -> Mapping[str, Any]:
                 base_rows = _bounding_slice(steps)
                 return select_rows(read_values(base, names, base_rows)[1], steps - base_rows.start)
 
-            indices = np.full(num_steps, index), np.arange(begin, begin + num_steps)
+            indices = np.full(num_steps, index), np.arange(start, start + num_steps)
             context = RowContext(split, *indices, base_values, index, episode)
             values = self.make(values, context, fields)
         return episode, select_rows(values, rows) if is_complete and rows != ALL_ROWS else values
@@ -329,20 +329,21 @@ class View(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        all_can = [base.can for base in self.bases]
-        first, has_base_steps = all_can[0], not self.overrides("base_steps")
-        return Can(
-            lengths=self._lengths if all(can.lengths for can in all_can) else None,
-            reads_rows=all(can.reads_rows for can in all_can),
+    def capabilities(self) -> Capabilities:
+        all_capabilities = [base.capabilities for base in self.bases]
+        first = all_capabilities[0]
+        has_origins = all(c.origin for c in all_capabilities) and not self.overrides("base_steps")
+        return Capabilities(
+            lengths=self._lengths if all(c.lengths for c in all_capabilities) else None,
+            reads_rows=all(c.reads_rows for c in all_capabilities),
             video=first.video,
             quality=first.quality,
             totals=first.totals if self.has_all else None,
-            faults=self._faults if any(can.faults for can in all_can) else None,
-            origin=self._origin if has_base_steps and all(can.origin for can in all_can) else None,
+            faults=self._find_faults if any(c.faults for c in all_capabilities) else None,
+            origin=self._origin if has_origins else None,
             shards=first.shards if self.has_all else None,
-            image_files=self._image_files if any(can.image_files for can in all_can) else None,
-            hold_open=self._hold_open if any(can.hold_open for can in all_can) else None,
+            image_files=self._image_files if any(c.image_files for c in all_capabilities) else None,
+            hold_open=self._hold_open if any(c.hold_open for c in all_capabilities) else None,
         )
 
     def _lengths(self, split: str) -> Lengths | None:
@@ -359,15 +360,15 @@ class View(Source):
         lengths = Lengths.concatenate(known_lengths).take(np.argsort(order))
         return self.lengths(split, episodes, lengths)
 
-    def _faults(self, split: str) -> Iterator[SourceError]:
+    def _find_faults(self, split: str) -> Iterator[SourceError]:
         groups = self.base_episodes(split, np.arange(self.num_episodes(split)))
         for source, name in dict.fromkeys((group.source, group.split) for group in groups):
-            if (faults := source.can.faults) is not None:
+            if (faults := source.capabilities.faults) is not None:
                 yield from faults(name)
 
     def _origin(self, split: str, index: int) -> Origin | None:
         source, split, index = self.locate(split, index)
-        origin = source.can.origin
+        origin = source.capabilities.origin
         return None if origin is None else origin(split, index)
 
     def _image_files(self) -> AnySource:
@@ -377,7 +378,7 @@ class View(Source):
     @contextlib.contextmanager
     def _hold_open(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for hold_open in (base.can.hold_open for base in self.bases):
+            for hold_open in (base.capabilities.hold_open for base in self.bases):
                 if hold_open is not None:
                     stack.enter_context(hold_open())
             yield
@@ -510,15 +511,15 @@ def values_of(episode: SourceEpisode) -> dict[str, Any]:
 
     They include `truncated`, `complete` and `final_observation_known`, which views may change.
     """
-    facts = {name: getattr(episode, name) for name in _FACTS}
-    return {**flat(episode.steps, episode.metadata), **facts}
+    attributes = {name: getattr(episode, name) for name in _ATTRIBUTES}
+    return {**flat(episode.steps, episode.metadata), **attributes}
 
 
 def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpisode:
     """Returns an episode with replaced values; see `values_of`."""
-    facts: dict[str, Any] = {name: bool(values[name]) for name in _FACTS}
-    steps, metadata = nested({path: v for path, v in values.items() if path not in facts})
-    return dataclasses.replace(episode, steps=steps, metadata=metadata, **facts)
+    attributes: dict[str, Any] = {name: bool(values[name]) for name in _ATTRIBUTES}
+    steps, metadata = nested({path: v for path, v in values.items() if path not in attributes})
+    return dataclasses.replace(episode, steps=steps, metadata=metadata, **attributes)
 
 
 def flat(steps: Columns, episode: Mapping[str, Any]) -> dict[str, Any]:
@@ -547,7 +548,7 @@ def read_values(
 
 def select_rows(values: Mapping[str, Any], rows: Any) -> dict[str, Any]:
     """Selects rows of the columns of steps."""
-    return {path: it[rows] if path.startswith(_STEPS) else it for path, it in values.items()}
+    return {path: c[rows] if path.startswith(_STEPS) else c for path, c in values.items()}
 
 
 def _bounding_slice(steps: np.ndarray) -> slice:

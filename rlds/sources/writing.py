@@ -29,7 +29,7 @@ from rlds.sources.registry import formats
 from rlds.sources.restored_source import RestoredSource
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
-    FACTS,
+    ABOUT_TEXTS,
     AnySource,
     Location,
     Origin,
@@ -97,8 +97,8 @@ class Placement:
 
     def __str__(self) -> str:
         target = f" -> {self.place}" if self.place else ""
-        why = f": {self.why}" if self.why else ""
-        return f"{self.field}{target} ({self.how}{why})"
+        reason = f": {self.why}" if self.why else ""
+        return f"{self.field}{target} ({self.how}{reason})"
 
 
 class Watch:
@@ -184,7 +184,7 @@ class Export(abc.ABC):
         another container. They are not compared.
       pngs: Fields of steps that are PNG files, which the format stores as arrays of pixels.
       order: The indices of the episodes to write, in order; None for all episodes.
-      index: The index of the episode that `each` yielded last.
+      index: The index of the episode that `iter_items` yielded last.
       lineage: The lineage of the episodes, see `rlds.sources.lineage`.
       watch: The observer of the export, which is notified of each episode.
       staged: The episodes that workers have written to parts; None without parts.
@@ -252,9 +252,9 @@ class Export(abc.ABC):
         """
         name = os.fspath(path)
         if self.suffixes and not name.endswith(self.suffixes):
-            ends = " or ".join(self.suffixes)
+            suffixes = " or ".join(self.suffixes)
             raise ValueError(
-                f"{name!r}: {self.format} writes a file; its name must end with {ends}"
+                f"{name!r}: {self.format} writes a file; its name must end with {suffixes}"
             )
         if not self.suffixes and name.endswith(_SUFFIXES_OF_FILES):
             raise ValueError(
@@ -281,11 +281,11 @@ class Export(abc.ABC):
         all_lengths = self.episodes.lengths()
         short = [] if all_lengths is None else np.flatnonzero(all_lengths.num_steps <= 1).tolist()
         for index in sorted({0, *short}) if len(self.episodes) else ():
-            with contextlib.suppress(SourceError):  # Reading it raises the error.
+            with contextlib.suppress(SourceError):  # Reading the episode raises the error.
                 outline = reading.outline(source, *self.episodes.locate(index))
-                if fault := self.why_unsupported(outline):
+                if problem := self.why_unsupported(outline):
                     key = as_converted(self.episodes.peek(index)).key
-                    raise ValueError(f"episode {key}: {fault}")
+                    raise ValueError(f"episode {key}: {problem}")
 
     def files_order(self) -> Sequence[int] | None:
         """Returns the indices of the episodes in the order of writing; None for all, unsorted."""
@@ -299,12 +299,12 @@ class Export(abc.ABC):
     def is_in_format(self, index: int) -> bool:
         """True if an episode is stored in the format of this export, so that it may be copied."""
         source, location = self.episodes.source, self.episodes.locate(index)
-        stored = stored_location(source, *location, ignore_names=True)
-        if stored is None:
+        base_location = stored_location(source, *location, ignore_names=True)
+        if base_location is None:
             return False
         assert isinstance(source, Source)
-        base = stored.source
-        if base.can.keeps_keys and base.key(*stored[1:]) != source.key(*location):
+        base = base_location.source
+        if base.capabilities.keeps_keys and base.key(*base_location[1:]) != source.key(*location):
             return False
         return isinstance(base, self._source_class) or self._is_own(base)
 
@@ -327,7 +327,7 @@ class Export(abc.ABC):
             stored_location(source, split, row, ignore_names=True) is not None
         )
 
-    def recorded(self) -> Mapping[str, Any]:
+    def recorded_metadata(self) -> Mapping[str, Any]:
         """Returns the metadata of this format from the source files of the episodes.
 
         Empty if an edit has changed the episodes or their description.
@@ -353,8 +353,9 @@ class Export(abc.ABC):
 
     def _metadata_of(self, source: Source) -> dict[str, Any]:
         """Returns the metadata of a source, without the lineage and the metadata of this format."""
-        facts = {**source.about.metadata, **{name: getattr(source.about, name) for name in FACTS}}
-        return {k: value for k, value in facts.items() if k not in (self.format, lineage.KEY)}
+        texts = {name: getattr(source.about, name) for name in ABOUT_TEXTS}
+        metadata = {**source.about.metadata, **texts}
+        return {k: value for k, value in metadata.items() if k not in (self.format, lineage.KEY)}
 
     def finish(self, path: str | os.PathLike[str]) -> None:
         """Writes further files next to the path, before the dataset is moved to the path."""
@@ -364,21 +365,21 @@ class Export(abc.ABC):
         """Returns the options of `open` for the written dataset."""
         return {}
 
-    def each(self) -> Iterator[SourceEpisode]:
+    def iter_episodes(self) -> Iterator[SourceEpisode]:
         """Yields the episodes in their `order`, and notifies the `watch` of each.
 
         Raises:
           SourceError: An episode cannot be read, and the `watch` does not leave it out.
           ValueError: There are no episodes, or the format cannot hold an episode.
         """
-        for episode in self.each_or_stored():
+        for episode in self.iter_items():
             assert isinstance(episode, SourceEpisode)
             yield episode
 
-    def each_or_stored(
+    def iter_items(
         self, copies: Callable[[Location], bool] = lambda location: False
     ) -> Iterator[SourceEpisode | Location]:
-        """Yields episodes like `each`, but the `Location` of each episode to copy in stored form.
+        """Yields episodes, or the `Location` of each episode to copy in stored form.
 
         Staged episodes are copied if the export `copies_parts`.
 
@@ -405,8 +406,8 @@ class Export(abc.ABC):
                 self.index = index
                 yield episode
         if self.index < 0:
-            fault = f"the split {self.episodes.split!r} has no episodes to write"
-            raise damage or ValueError(fault)
+            problem = f"the split {self.episodes.split!r} has no episodes to write"
+            raise damage or ValueError(problem)
 
     @property
     def is_part(self) -> bool:
@@ -414,7 +415,7 @@ class Export(abc.ABC):
         is_partial = self.order is not None and len(self.order) < len(self.episodes)
         return is_partial and self.staged is None
 
-    def each_staged(self) -> Iterator[int]:
+    def iter_staged(self) -> Iterator[int]:
         """Yields the indices of the staged episodes in their `order`, and notifies the `watch`.
 
         For exports whose `workers` join the parts.
@@ -457,8 +458,8 @@ class Export(abc.ABC):
             episode = self._with_pixels(as_converted(self.episodes.episode(index)))
         with source_errors(lambda: files_of(self.episodes.source), episode=episode.key):
             outline = episode.outline
-        if fault := self.why_unsupported(outline):
-            raise ValueError(f"episode {episode.key}: {fault}")
+        if problem := self.why_unsupported(outline):
+            raise ValueError(f"episode {episode.key}: {problem}")
         return episode
 
     def _with_pixels(self, episode: SourceEpisode) -> SourceEpisode:
@@ -474,12 +475,12 @@ class Export(abc.ABC):
 
         The origin is the location in the source files, before TFDS shuffled the examples.
         """
-        if self.episodes.source.can.examples is None:
+        if self.episodes.source.capabilities.examples is None:
             return None
         origins = []
         for index in range(len(self.episodes)):
             origin, key = Origin("", 0, 0), ""
-            with contextlib.suppress(SourceError):  # Reading it raises this error.
+            with contextlib.suppress(SourceError):  # Reading the episode raises this error.
                 episode = as_converted(self.episodes.peek(index))
                 origin, key = episode.origin, episode.key
             # If each episode has its own file or group, the order is that of the names.
@@ -550,12 +551,12 @@ def transition_needed(num_transitions: int, format: str) -> str:
 def unchanged_placements(episodes: Episodes) -> list[Placement]:
     """Returns the placements of an export that reproduces the source files unchanged."""
     return [
-        Placement(path, "unchanged", _how_stored(field), _channel_note(field))
+        Placement(path, "unchanged", _storage_kind(field), _channel_note(field))
         for path, field in leaves_at(episodes.spec, None)
     ]
 
 
-def _how_stored(field: Any) -> Literal["exact", "decoded"]:
+def _storage_kind(field: Any) -> Literal["exact", "decoded"]:
     """Returns how a format holds the values of a field."""
     return "decoded" if getattr(field, "doc", "") == DEPTH_CODES_DOC else "exact"
 
@@ -573,12 +574,12 @@ def sidecar_placements(
 
     Args:
       sidecar: The layout: fields in the format, and fields in the sidecar.
-      why: The reasons why fields are in the sidecar, by path.
+      why: The why why fields are in the sidecar, by path.
       names: The names in the format, by the fields of placements; by default, the paths of the
         source.
     """
-    derived = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
-    why = {**(why or {}), **dict.fromkeys(derived, "it is derived from the flags")}
+    derived_paths = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
+    why = {**(why or {}), **dict.fromkeys(derived_paths, "it is derived from the flags")}
     steps, episode = sidecar.steps.items(), sidecar.episode.items()
     fields = [(path, f"{rlds.STEPS}/{path}", sidecar.paths, field) for path, field in steps]
     fields += [(path, path, sidecar.episode_paths, field) for path, field in episode]
@@ -586,8 +587,8 @@ def sidecar_placements(
         Placement(
             field,
             paths.get(path, "") if names is None else names.get(field, ""),
-            _how_stored(declared) if path in paths else "sidecar",
+            _storage_kind(stored_field) if path in paths else "sidecar",
             why.get(path, ""),
-        ).with_reason(_channel_note(declared))
-        for path, field, paths, declared in fields
+        ).with_reason(_channel_note(stored_field))
+        for path, field, paths, stored_field in fields
     ]

@@ -51,7 +51,7 @@ class Tables:
     @classmethod
     def create(cls, source: AnySource) -> Tables | None:
         """Returns the tables of a source; None if its files are not local TFRecord files."""
-        for dataset in (root.can.examples for root in reading.roots(source)):
+        for dataset in (root.capabilities.examples for root in reading.roots(source)):
             if dataset is None or dataset.folder.file_format != "tfrecord":
                 return None
             if not is_local(dataset.directory):
@@ -66,7 +66,10 @@ class Tables:
         """
         source, start, split_slice = self._source, index, f"{split}[{index}:{index + 1}]"
         location = stored_location(source, split, index)
-        if location and (shards := location.source.can.shards):  # The complete file costs the same.
+        # Reading the complete file costs the same.
+        if location and (
+            shards := location.source.capabilities.shards
+        ):  # The complete file costs the same.
             source, split, index = location
             shard_starts = [*itertools.accumulate(shards(split), initial=0)]
             shard = bisect.bisect_right(shard_starts, index) - 1
@@ -163,7 +166,7 @@ class SourceSteps(EpisodeSteps):
     def _read_block(self, path: str, start: int, end: int) -> dict[str, Any]:
         """Returns a block of rows of a column of large values."""
         source = self._episodes.source
-        if isinstance(source, Source) and source.can.reads_rows:
+        if isinstance(source, Source) and source.capabilities.reads_rows:
             masks = [known_field(path)] if self._has_mask(path) else []
             return self._read_columns([path, *masks], start, end)
         # The source reads the complete column in any case; it is cached if it fits.

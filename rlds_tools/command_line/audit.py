@@ -104,10 +104,10 @@ def _find_view_command(
     view = root.command.get_command(root, "view") if isinstance(root.command, click.Group) else None
     if view is None:
         raise click.UsageError("--view: there is no command `view` here. Call `rlds audit`.")
-    opened = [it for it in open_splits(path, split, format, options) if it.has_random_access]
-    nonempty = [it for it in opened if len(it)]
-    if len(nonempty) > 1 or any(stored_split(it) is None for it in nonempty):
-        names = ", ".join(dict.fromkeys(name for it in nonempty for name in it.splits))
+    all_splits = [e for e in open_splits(path, split, format, options) if e.has_random_access]
+    nonempty = [episodes for episodes in all_splits if len(episodes)]
+    if len(nonempty) > 1 or any(stored_split(episodes) is None for episodes in nonempty):
+        names = ", ".join(dict.fromkeys(name for episodes in nonempty for name in episodes.splits))
         raise click.UsageError(f"--view: {path} has the splits {names}. Choose one with --split.")
     return view
 

@@ -81,10 +81,10 @@ class _Commands(click.Group):
             if args[0] in _ALIASES:
                 message = f"{error.message} Use: {_ALIASES[args[0]]}"
                 raise click.UsageError(message, ctx) from None
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            if not near:
+            similar = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if not similar:
                 raise
-            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
+            raise click.UsageError(f"{error.message} Did you mean {similar[0]!r}?", ctx) from None
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:

@@ -147,7 +147,7 @@ def command(
         owner = format = format or sources.format_of(str(source))
         accepted = sources.formats()[format].options if format in sources.formats() else {}
     layers = None if labels is None else [] if labels == "all" else labels.split(",")
-    common: dict[str, Any] = {
+    common_options: dict[str, Any] = {
         **{"to": to, "format": format, "where": where, "labels": layers, "action_as": action_as},
         **{name: options[name] for name in ("skip_damaged", "verify", "jobs")},
         "options": parse_options(accepted, options["pairs"], owner),
@@ -167,7 +167,7 @@ def command(
             draft=draft,
             beam_runner=options["runner"],
             beam_options=beam_options or None,
-            **common,
+            **common_options,
         )
     _check_unused(
         to,
@@ -182,9 +182,9 @@ def command(
         _check_name(options["name"])
     call = invocation()
     names = ("name", "num_shards", "float64", "tensor_encoding", "png_level")
-    common |= {name: options[name] for name in names}
+    common_options |= {name: options[name] for name in names}
     if options["shuffle"] is not None:  # Builders have their own defaults.
-        common["shuffle"] = options["shuffle"]
+        common_options["shuffle"] = options["shuffle"]
     return converting.convert(
         source,
         directory,
@@ -193,7 +193,7 @@ def command(
         beam_runner=options["runner"],
         beam_options=beam_options,
         quiet_process=call.owns_process and not call.verbose,
-        **common,
+        **common_options,
     )
 
 
@@ -233,6 +233,6 @@ def _tfds_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_unused(to: str, options: Mapping[str, Any]) -> None:
-    wrong = [name for name, value in options.items() if value]
-    if wrong:
-        raise click.UsageError(f"not available with --to {to}: {', '.join(wrong)}")
+    unsupported = [name for name, value in options.items() if value]
+    if unsupported:
+        raise click.UsageError(f"not available with --to {to}: {', '.join(unsupported)}")

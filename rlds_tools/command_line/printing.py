@@ -86,7 +86,7 @@ class Invocation:
     def complete_command(self, command: str) -> str:
         """Adds the options to a command that its path needs."""
         words = shlex.split(command)
-        options = next((self.path_options[it] for it in words if it in self.path_options), [])
+        options = next((self.path_options[word] for word in words if word in self.path_options), [])
         if options[:1] == ["--split"] and (words[1] == "edit" or "--split" in words):
             # `edit --split` has another meaning; other commands may have the option already.
             options = options[2:]

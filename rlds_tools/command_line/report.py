@@ -79,12 +79,7 @@ def _episodes(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 @opens_source
 @prints_result
 def command(
-    path: str,
-    output: str | None,
-    cameras: str | None,
-    overwrite: bool,
-    opens: bool,
-    **options: Any,
+    path: str, output: str | None, cameras: str | None, overwrite: bool, opens: bool, **options: Any
 ) -> Result:
     """Create an HTML report: videos, curves, distributions, findings.
 
@@ -113,7 +108,7 @@ def command(
         progress=wants_progress(),
         **options,
     )
-    saved = built_report.save(output)
+    saved_file = built_report.save(output)
     if opens and not webbrowser.open(pathlib.Path(output).resolve().as_uri()):
         click.echo(f"No browser is available. Open {output} in a browser.", err=True)
-    return saved
+    return saved_file

@@ -53,11 +53,7 @@ def _axis(*texts: str) -> Markup:
 
 
 def histogram(
-    values: np.ndarray,
-    title: str,
-    *,
-    small: bool = False,
-    span: tuple[float, float] | None = None,
+    values: np.ndarray, title: str, *, small: bool = False, span: tuple[float, float] | None = None
 ) -> Markup:
     """Draws a histogram, with the median, and the range of the inner 90 %.
 
@@ -72,12 +68,12 @@ def histogram(
     if not len(values):
         return tag("p", "no values", class_="quiet")
     low, q05, median, q95, high = np.quantile(values, [_TAIL, 0.05, 0.5, 0.95, 1 - _TAIL])
-    distinct = np.unique(values)
-    if len(distinct) <= _MAX_EXACT_BARS or len(values) < 1 / _TAIL:
-        low, high = distinct[0], distinct[-1]
+    unique = np.unique(values)
+    if len(unique) <= _MAX_EXACT_BARS or len(values) < 1 / _TAIL:
+        low, high = unique[0], unique[-1]
     outside = int(np.count_nonzero((values < low) | (values > high)))
     if span is None:
-        counts, first, last = _count_bins(values, distinct, low, high)
+        counts, first, last = _count_bins(values, unique, low, high)
     else:
         low, high = first, last = span
         counts = np.histogram(values, _BINS, span)[0]
@@ -117,12 +113,12 @@ def sparkline(values: np.ndarray, title: str) -> Markup:
 
 
 def _count_bins(
-    values: np.ndarray, distinct: np.ndarray, low: float, high: float, bins: int = _BINS
+    values: np.ndarray, unique: np.ndarray, low: float, high: float, bins: int = _BINS
 ) -> tuple[np.ndarray, float, float]:
     """Returns the counts of a histogram, and the bounds of its bins."""
-    if len(distinct) == 1:
+    if len(unique) == 1:
         return np.array([0, len(values), 0]), low - 1, low + 1
-    are_integers = len(distinct) <= _MAX_EXACT_BARS and np.all(distinct == np.round(distinct))
+    are_integers = len(unique) <= _MAX_EXACT_BARS and np.all(unique == np.round(unique))
     if are_integers and high - low < 2 * _BINS:  # Other bins would hold uneven sets of integers.
         edges = np.arange(low - 0.5, high + 1)
         return np.histogram(values, edges)[0], edges[0], edges[-1]
@@ -186,8 +182,8 @@ def _downsample(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Infinite values would hide the finite ones.
     low, high = (np.where(np.isfinite(column), column, none) for none in (np.inf, -np.inf))
     pairs = [sorted((rows[np.argmin(low[rows])], rows[np.argmax(high[rows])])) for rows in chunks]
-    kept = np.array(pairs).reshape(-1)
-    return x[kept], column[kept]
+    kept_rows = np.array(pairs).reshape(-1)
+    return x[kept_rows], column[kept_rows]
 
 
 def _line(x: np.ndarray, y: np.ndarray, steps: bool) -> str:

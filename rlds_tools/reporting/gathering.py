@@ -89,7 +89,7 @@ class ReportData:
         columns = dict(named_leaves(episode.steps))
         fields = self.scan.cameras
         frames: dict[str, Frames | VideoFrames] = {
-            it: Frames(columns[it], fields[it]) for it in self.cameras if len(columns.get(it, ()))
+            c: Frames(columns[c], fields[c]) for c in self.cameras if len(columns.get(c, ()))
         }
         if self.video is not None and episode.num_steps:
             location = self.scan.episodes.locate(index)
@@ -135,30 +135,30 @@ def gather(
         raise ValueError(f"{path} is a single file of records. Give the folder of its dataset.")
     splits = open_splits(path, split, format, options, where=where)
     if len(splits) > 1:
-        names = ", ".join(each.split for each in splits)
+        names = ", ".join(result.split for result in splits)
         raise KeyError(f"{path} has the splits {names}. Choose one with --split.")
     if not splits:
         raise ValueError(f"{path} has no episodes")
-    (opened,) = splits
-    scan = SplitScan(opened)
-    video = frames_of(opened.source)
+    (split_episodes,) = splits
+    scan = SplitScan(split_episodes)
+    video = frames_of(split_episodes.source)
     camera_names = [*scan.cameras, *(video.cameras if video else ())]
     for camera in cameras or ():
         if camera not in camera_names:
             raise KeyError(f"no camera {camera!r}; {suggest_names(camera, camera_names)}")
-    requested = indices_at(opened, episodes)
-    total = declared_length(opened)
-    indices = _choose_indices(opened, total, max_episodes, inspected.num_bytes, requested)
+    requested = indices_at(split_episodes, episodes)
+    total = declared_length(split_episodes)
+    indices = _choose_indices(split_episodes, total, max_episodes, inspected.num_bytes, requested)
     with show_progress(progress) as bars:
         expected = len(indices) if isinstance(indices, list) else total
         scan.read(bars.track(indices, total=expected, description="reading"), jobs)
-    if total is None and not opened.has(len(scan.table) + scan.num_unreadable):
+    if total is None and not split_episodes.has(len(scan.table) + scan.num_unreadable):
         total = len(scan.table) + scan.num_unreadable
     if not len(scan.table):
         raise ValueError(f"{path}: no episode can be read. Run `rlds validate {path}`.")
     audit = None
-    if opened.has_random_access and not scan.num_unreadable and isinstance(indices, list):
-        sample = opened.select(indices)
+    if split_episodes.has_random_access and not scan.num_unreadable and isinstance(indices, list):
+        sample = split_episodes.select(indices)
         audit = auditing.audit(sample, progress=progress, jobs=jobs, keep=False)
         scan.collector.add_audit(audit, indices)
     return ReportData(
@@ -190,11 +190,11 @@ def _choose_indices(
 def _choose_shown(scan: SplitScan, requested: Sequence[int]) -> tuple[ShownEpisode, ...]:
     """Returns the episodes to show: requested ones, or extremes and faulty ones."""
     indices, lengths, rewards = scan.table.index, scan.table.length, scan.table.reward
-    stored = [*map(scan.episodes.stored_index, indices.tolist())]
-    rows = {index: row for row, index in enumerate(stored)}
+    stored_indices = [*map(scan.episodes.stored_index, indices.tolist())]
+    rows = {index: row for row, index in enumerate(stored_indices)}
     if requested:
         readable = [index for index in dict.fromkeys(requested) if index in rows]
-        return tuple(ShownEpisode(int(indices[rows[it]]), it, "chosen") for it in readable)
+        return tuple(ShownEpisode(int(indices[rows[index]]), index, "chosen") for index in readable)
     reasons: dict[int, list[str]] = {}
 
     def add(row: Any, reason: str) -> None:
@@ -215,10 +215,10 @@ def _choose_shown(scan: SplitScan, requested: Sequence[int]) -> tuple[ShownEpiso
     findings = [finding for finding in scan.findings if finding.episodes]
     for finding in findings[:_MAX_SHOWN_FINDINGS]:
         affected = [rows[index] for index in finding.episodes if index in rows]
-        for row in [*(it for it in affected if it in reasons), *affected][:1]:
+        for row in [*(index for index in affected if index in reasons), *affected][:1]:
             add(row, finding.check)
     return tuple(
-        ShownEpisode(int(indices[row]), stored[row], " · ".join(dict.fromkeys(texts)))
+        ShownEpisode(int(indices[row]), stored_indices[row], " · ".join(dict.fromkeys(texts)))
         for row, texts in reasons.items()
     )
 
@@ -255,7 +255,7 @@ def states_of(scan: SplitScan) -> np.ndarray:
     Strides are powers of two, so all fields have samples at the steps of the largest stride.
     """
     samples = [
-        field.sampled
+        field.sample
         for path, field in scan.numeric_fields.items()
         if path.split("/")[0] == rlds.OBSERVATION and field.count
     ]

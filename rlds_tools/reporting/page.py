@@ -11,26 +11,26 @@ from importlib import resources
 from rlds_tools.markup import Markup, join, tag
 from rlds_tools.reporting import sections
 from rlds_tools.reporting.gathering import ReportData
-from rlds_tools.reporting.video import Quality
+from rlds_tools.reporting.video import VideoQuality
 from rlds_tools.results import count
 from rlds_tools.values import statistics_of
 
 __all__ = ["render_page"]
 
 
-def _size_reductions(frames: int, episodes: int) -> Iterator[tuple[Quality, int, int]]:
+def _size_reductions(frames: int, episodes: int) -> Iterator[tuple[VideoQuality, int, int]]:
     """Yields settings of ever smaller pages: coarser, shorter, then fewer videos.
 
     Yields:
       The quality of videos, the number of episodes, and the number of tiles of the contact sheet.
     """
     for crf, tiles in ((28, 60), (34, 48), (40, 24)):
-        yield Quality(frames, crf), episodes, tiles
+        yield VideoQuality(frames, crf), episodes, tiles
     for divisor in (2, 4):
-        yield Quality(max(frames // divisor, 2), 40), episodes, 12
+        yield VideoQuality(max(frames // divisor, 2), 40), episodes, 12
     while episodes > 0:
         episodes //= 2
-        yield Quality(max(frames // 4, 2), 45), episodes, 0
+        yield VideoQuality(max(frames // 4, 2), 45), episodes, 0
 
 
 def render_page(data: ReportData, command: str, frames: int, max_size: int) -> str:
@@ -83,8 +83,8 @@ def _document(data: ReportData, rendered: dict[str, Markup]) -> str:
     inspection = data.inspection
     name = inspection.name or data.path
     episodes = count(len(data.scan.table), "episode")
-    facts = filter(None, [inspection.version, data.scan.episodes.split, episodes])
-    title = tag("h1", name, " ", tag("small", " · ".join(facts)))
+    notes = filter(None, [inspection.version, data.scan.episodes.split, episodes])
+    title = tag("h1", name, " ", tag("small", " · ".join(notes)))
     description = tag("p", inspection.description) if inspection.description else None
     theme = tag("button", "Theme", id="theme", type="button")
     links = [
@@ -106,14 +106,14 @@ def _document(data: ReportData, rendered: dict[str, Markup]) -> str:
         _statistics_json(data),
         tag("script", Markup(_read_resource("script.js"))),
     )
-    head = join(
+    header = join(
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=_policy()),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", f"{name}: report"),
         tag("style", Markup(_read_resource("style.css"))),
     )
-    page = tag("html", tag("head", head), tag("body", body), lang="en")
+    page = tag("html", tag("head", header), tag("body", body), lang="en")
     return f"<!DOCTYPE html>\n{page}\n"
 
 

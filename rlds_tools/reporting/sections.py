@@ -28,7 +28,7 @@ from rlds_tools.reporting.gathering import (
     states_of,
     vectors_of,
 )
-from rlds_tools.reporting.video import Quality, clip, still
+from rlds_tools.reporting.video import VideoQuality, clip, still
 from rlds_tools.results import count, size_text
 from rlds_tools.values import NumericField, element_name
 from tfds_files import TfdsFilesError
@@ -57,14 +57,14 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], label: str) -
     """Renders a table; headings that begin with ">" belong to columns of numbers."""
     names = [heading.removeprefix(">") for heading in headings]
     sides = ["number" if heading.startswith(">") else None for heading in headings]
-    head = join(*(tag("th", name, scope="col", class_=side) for name, side in zip(names, sides)))
+    header = join(*(tag("th", name, scope="col", class_=side) for name, side in zip(names, sides)))
     body = join(
         *(
             tag("tr", *(tag("td", cell, class_=side) for cell, side in zip(row, sides)))
             for row in rows
         )
     )
-    table = tag("table", tag("thead", tag("tr", head)), tag("tbody", body))
+    table = tag("table", tag("thead", tag("tr", header)), tag("tbody", body))
     return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=label)
 
 
@@ -75,12 +75,12 @@ def _note(*text: str) -> Markup | None:
 
 def _collapsible(items: Sequence[Markup], limit: int, class_: str | None, name: str) -> Markup:
     """Renders the first items, and the remaining items in a collapsed element."""
-    visible, hidden = items[:limit], items[limit:]
-    first = tag("div", *visible, class_=class_)
-    if not hidden:
+    visible_items, hidden_items = items[:limit], items[limit:]
+    first = tag("div", *visible_items, class_=class_)
+    if not hidden_items:
         return first
-    summary = tag("summary", f"{len(hidden):,} more {name}")
-    return join(first, tag("details", summary, tag("div", *hidden, class_=class_)))
+    summary = tag("summary", f"{len(hidden_items):,} more {name}")
+    return join(first, tag("details", summary, tag("div", *hidden_items, class_=class_)))
 
 
 # --- Overview.
@@ -94,7 +94,7 @@ def overview(data: ReportData) -> Markup:
     state = "bad" if errors else "odd" if warnings else "good"
     counts = [count(errors, "error")] if errors else []
     counts += [count(warnings, "warning")] if warnings else []
-    summary = ", ".join(each.replace(" ", "\u00a0") for each in counts)
+    summary = ", ".join(count.replace(" ", "\u00a0") for count in counts)
     total = "" if data.total is None or not data.is_sample else f" of {data.total:,}"
     lengths, terminal = table.length, float(table.is_terminal.mean())
     cards = [
@@ -178,11 +178,11 @@ def _episode_links(data: ReportData, finding: Finding) -> Markup:
     links: list[str] = []
     for episode in finding.episodes:
         links += [", ", _episode_link(data, episode)]
-    more = f" and {finding.count - len(finding.episodes):,} more"
+    and_more = f" and {finding.count - len(finding.episodes):,} more"
     noun = "episode " if finding.count == 1 else f"{finding.count:,} episodes: "
     first = ", " if finding.count == 1 else "; first: "
     step = "" if finding.step is None else f"{first}step {finding.step}"
-    return join(noun, *links[1:], more if finding.count > len(finding.episodes) else "", step)
+    return join(noun, *links[1:], and_more if finding.count > len(finding.episodes) else "", step)
 
 
 def _episode_link(data: ReportData, episode: int) -> str:
@@ -196,9 +196,9 @@ def _episode_link(data: ReportData, episode: int) -> str:
 
 def fields(data: ReportData) -> Markup:
     """Renders the tables of the fields of steps and episodes."""
-    inspection, numeric = data.inspection, data.scan.numeric_fields
+    inspection, numeric_fields = data.inspection, data.scan.numeric_fields
     rows = [
-        [*_field_cells(field), *_statistics_cells(field.name, numeric.get(field.name))]
+        [*_field_cells(field), *_statistics_cells(field.name, numeric_fields.get(field.name))]
         for field in inspection.step_fields
     ]
     columns = ["field", "type", "notes", ">range", ">mean ± std", ">zero", ">not finite", "spread"]
@@ -221,7 +221,7 @@ def _statistics_cells(name: str, field: NumericField | None) -> list[str]:
         return ["", "", "", "", ""]
     statistics = field.statistics()
     mean, std = float(np.mean(statistics.mean)), float(np.mean(statistics.std))
-    values = field.sampled.all().reshape(-1)
+    values = field.sample.all().reshape(-1)
     return [
         f"{number_text(field.min.min())} … {number_text(field.max.max())}",
         f"{number_text(mean)} ± {number_text(std)}",
@@ -243,16 +243,16 @@ def _percentage(fraction: float) -> str:
 
 def distributions(data: ReportData) -> Markup:
     """Renders the histograms of returns, lengths, rewards and discounts."""
-    table, numeric = data.scan.table, data.scan.numeric_fields
+    table, numeric_fields = data.scan.table, data.scan.numeric_fields
     rewards = table.reward
     panels = []
     if np.isfinite(rewards).any():
         panels.append(_panel("Return of an episode", charts.histogram(rewards, "Return")))
     panels.append(_panel("Length of an episode", charts.histogram(table.length, "Length")))
-    for name, field in numeric.items():
+    for name, field in numeric_fields.items():
         is_core = root_of(name) in (rlds.REWARD, rlds.DISCOUNT)
         if is_core and (field.min < field.max).any():
-            values = field.sampled.all().reshape(-1)
+            values = field.sample.all().reshape(-1)
             panels.append(_panel(f"{name.capitalize()} of a step", charts.histogram(values, name)))
     if np.isfinite(rewards).any() and len(table) > 2:
         panels.append(_returns_over_lengths(table))
@@ -294,12 +294,12 @@ def dimensions(data: ReportData) -> Markup:
         if path.split("/")[0] not in (rlds.OBSERVATION, rlds.ACTION) or not field.count:
             continue
         total += len(field.min)
-        rows = field.sampled.all()
+        rows = field.sample.all()
         for element in range(min(len(field.min), _MAX_DIMENSIONS - len(panels))):
             name = element_name(path, field.shape, element)
             chart = charts.histogram(rows[:, element], name, small=True)
             panels.append(_panel(name, chart))
-    stride = max((field.sampled.stride for field in data.scan.numeric_fields.values()), default=1)
+    stride = max((field.sample.stride for field in data.scan.numeric_fields.values()), default=1)
     notes = [
         _note(f"Showing the first {len(panels)} of {total:,}." if total > len(panels) else ""),
         _note(f"Histograms of one in {stride} steps." if stride > 1 else ""),
@@ -313,27 +313,27 @@ def dimensions(data: ReportData) -> Markup:
 # --- Episodes.
 
 
-def episodes(data: ReportData, quality: Quality, shown: Sequence[ShownEpisode]) -> Markup:
+def episodes(data: ReportData, quality: VideoQuality, shown: Sequence[ShownEpisode]) -> Markup:
     """Renders episodes: videos of cameras, synchronized with curves."""
     articles = [_episode(data, quality, episode) for episode in shown]
     return section("episodes", "Episodes", *articles)
 
 
-def _episode(data: ReportData, quality: Quality, shown: ShownEpisode) -> Markup | None:
+def _episode(data: ReportData, quality: VideoQuality, shown: ShownEpisode) -> Markup | None:
     episode = read_shown(data, shown.index)
     if episode is None:
         return None
     table = data.scan.table
     row = int(np.searchsorted(table.index, shown.index))
     length, reward = int(table.length[row]), float(table.reward[row])
-    facts = [
+    notes = [
         count(length, "step"),
         "" if math.isnan(reward) else f"return {number_text(reward)}",
         "terminal" if table.is_terminal[row] else "truncated",
         "" if episode.complete else "incomplete",
         shown.reason,
     ]
-    small = tag("small", " · ".join(filter(None, facts)))
+    small = tag("small", " · ".join(filter(None, notes)))
     title = tag("h3", f"Episode {shown.stored_index:,}", small)
     instruction = next((texts[0] for texts in instructions_in(episode).values()), "")
     marks = [
@@ -344,8 +344,8 @@ def _episode(data: ReportData, quality: Quality, shown: ShownEpisode) -> Markup 
             class_="mark",
         )
         for finding in data.scan.findings
-        for stored, text in zip(finding.episodes, finding.texts)
-        if stored == shown.stored_index
+        for episode_index, text in zip(finding.episodes, finding.texts)
+        if episode_index == shown.stored_index
     ]
     frames = data.camera_frames(shown.index, episode)
     cameras = [_camera(name, frames[name], quality) for name in frames]
@@ -368,7 +368,7 @@ def _episode(data: ReportData, quality: Quality, shown: ShownEpisode) -> Markup 
     )
 
 
-def _camera(name: str, frames: Frames | VideoFrames, quality: Quality) -> Markup:
+def _camera(name: str, frames: Frames | VideoFrames, quality: VideoQuality) -> Markup:
     label = name.removeprefix(f"{rlds.OBSERVATION}/")
     try:
         moving, mapping = clip(frames, quality, f"Camera {label}")
@@ -459,10 +459,10 @@ def _tile(data: ReportData, camera: str, index: int) -> Markup | None:
         first, last = frames.take([0, len(frames) - 1])
     except (SourceError, TfdsFilesError):
         return None
-    stored = data.scan.episodes.stored_index(index)
+    stored_index = data.scan.episodes.stored_index(index)
     return join(
-        still(first, f"First frame of episode {stored}"),
-        still(last, f"Last frame of episode {stored}"),
+        still(first, f"First frame of episode {stored_index}"),
+        still(last, f"Last frame of episode {stored_index}"),
     )
 
 
@@ -502,8 +502,8 @@ def tasks(data: ReportData) -> Markup:
     ]
     table = _table(["instruction", ">episodes"], rows, "Instructions")
     num_more = len(instructions) - len(rows)
-    more = _note(f"{num_more:,} more instructions" if num_more else "")
-    return section("tasks", "Tasks", table, more)
+    note = _note(f"{num_more:,} more instructions" if num_more else "")
+    return section("tasks", "Tasks", table, note)
 
 
 # --- Scores.
@@ -512,10 +512,8 @@ def tasks(data: ReportData) -> Markup:
 def scores(data: ReportData) -> Markup:
     """Renders the scores of the audit, in total and by task, with the lowest episodes."""
     by_name = data.audit.scores if data.audit else {}
-    panels = join(
-        *(_score_panel(data, it, by_name[it.name]) for it in SCORES if it.name in by_name)
-    )
-    by_task = [_score_by_task(data.audit, it) for it in SCORES if it.name in by_name]
+    panels = join(*(_score_panel(data, s, by_name[s.name]) for s in SCORES if s.name in by_name))
+    by_task = [_score_by_task(data.audit, score) for score in SCORES if score.name in by_name]
     return section("scores", "Scores", panels and tag("div", panels, class_="grid wide"), *by_task)
 
 
@@ -537,9 +535,11 @@ def _score_by_task(result: Audit | None, score: EpisodeScore) -> Markup:
         note = f"{count(len(values), 'episode')}, median {number_text(float(np.median(values)))}"
         panels.append(_panel(name, chart, _note(note)))
     num_left = len(ranking) - len(panels)
-    more = _note(f"{count(num_left, 'other task')}, of no more episodes each." if num_left else "")
+    remaining = _note(
+        f"{count(num_left, 'other task')}, of no more episodes each." if num_left else ""
+    )
     title = tag("summary", f"{score.name.capitalize()} by task")
-    return tag("details", title, tag("div", *panels, class_="grid"), more)
+    return tag("details", title, tag("div", *panels, class_="grid"), remaining)
 
 
 def _score_panel(data: ReportData, score: EpisodeScore, values: np.ndarray) -> Markup:
@@ -548,11 +548,11 @@ def _score_panel(data: ReportData, score: EpisodeScore, values: np.ndarray) -> M
         return Markup("")
     items: list[str] = []
     for row in rated[np.argsort(values[rated], kind="stable")][:_NUM_LOWEST].tolist():
-        stored = data.scan.episodes.stored_index(int(data.scan.table.index[row]))
-        items += [" · ", _episode_link(data, stored), f" ({number_text(float(values[row]))})"]
-    least = _note(tag("b", "Lowest in episode "), *items[1:])
+        index = data.scan.episodes.stored_index(int(data.scan.table.index[row]))
+        items += [" · ", _episode_link(data, index), f" ({number_text(float(values[row]))})"]
+    lowest = _note(tag("b", "Lowest in episode "), *items[1:])
     chart = charts.histogram(values[rated], score.name)
-    return _panel(score.name.capitalize(), chart, _note(score.definition), least)
+    return _panel(score.name.capitalize(), chart, _note(score.definition), lowest)
 
 
 # --- Statistics.
@@ -585,8 +585,8 @@ def statistics(data: ReportData) -> Markup:
     first = _table(headings, rows[:_VISIBLE_ROWS], "Statistics")
     hidden = rows[_VISIBLE_ROWS:]
     title = tag("summary", f"{len(hidden):,} more elements")
-    more = tag("details", title, _table(headings, hidden, "More statistics")) if hidden else None
-    return section("statistics", "Statistics", note, first, more)
+    details = tag("details", title, _table(headings, hidden, "More statistics")) if hidden else None
+    return section("statistics", "Statistics", note, first, details)
 
 
 # --- Source and files.
@@ -595,7 +595,7 @@ def statistics(data: ReportData) -> Markup:
 def provenance(data: ReportData, command: str) -> Markup:
     """Renders the provenance: path, format, files, the share that was read, and the command."""
     inspection, source = data.inspection, data.scan.episodes.source
-    facts = {
+    entries = {
         "Path": tag("code", data.path),
         "Format": " ".join(filter(None, [inspection.format, inspection.file_format])),
         "Split": data.scan.episodes.split,
@@ -604,11 +604,11 @@ def provenance(data: ReportData, command: str) -> Markup:
         "Homepage": source.about.homepage,
         "Made by": join(f"rlds {version()}: ", tag("code", command)),
     }
-    items = [join(tag("dt", name), tag("dd", value)) for name, value in facts.items() if value]
+    items = [join(tag("dt", name), tag("dd", value)) for name, value in entries.items() if value]
     files = [[tag("code", name), size_text(size)] for name, size in files_of(data)]
     num_files = data.inspection.num_files or len(files)
-    more = f", the first {len(files)}" if num_files > len(files) else ""
-    title = count(num_files, "file") + more
+    extent = f", the first {len(files)}" if num_files > len(files) else ""
+    title = count(num_files, "file") + extent
     listing = tag("details", tag("summary", title), _table(["file", ">size"], files, "Files"))
     citation = (
         tag("details", tag("summary", "Citation"), tag("pre", source.about.citation, tabindex=0))

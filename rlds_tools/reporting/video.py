@@ -19,7 +19,7 @@ from rlds.sources.cameras import Frames, VideoFrames, evenly
 from rlds.video.encoding import BrowserVideoWriter
 from rlds_tools.markup import Markup, tag
 
-__all__ = ["Quality", "can_seek", "clip", "still"]
+__all__ = ["VideoQuality", "can_seek", "clip", "still"]
 
 FRAMES_PER_SECOND = 12
 # The sides of frames in pixels: larger frames are shrunk; pixels of smaller frames are repeated,
@@ -29,7 +29,7 @@ _STILL = 96
 
 
 @dataclasses.dataclass(frozen=True)
-class Quality:
+class VideoQuality:
     """The quality of videos: the maximum length, and the rate factor of the encoder.
 
     Attributes:
@@ -46,7 +46,7 @@ def can_seek() -> bool:
     return importlib.util.find_spec("av") is not None
 
 
-def clip(frames: Frames | VideoFrames, quality: Quality, name: str) -> tuple[Markup, str]:
+def clip(frames: Frames | VideoFrames, quality: VideoQuality, name: str) -> tuple[Markup, str]:
     """Encodes frames as an element; returns it, and a note on the colors of depths.
 
     Args:

@@ -762,7 +762,7 @@ def read_all(source: AnySource) -> Counter[str]:
     """Reads everything of a source, and encodes its episodes as examples."""
     counts: Counter[str] = Counter()
     with reading.errors_of(source):
-        examples = source.can.examples
+        examples = source.capabilities.examples
         features = features_of(source) if examples is None else examples.folder.features
         encoder = EpisodeEncoder(
             ExampleEncoder(features), source.about.finite, checks=examples is None
@@ -772,7 +772,7 @@ def read_all(source: AnySource) -> Counter[str]:
         parts = [(split, part) for split in source.splits for part in reading.parts(source, split)]
         for split in source.splits:
             reading.count(source, split)
-            if (totals := source.can.totals) is not None:
+            if (totals := source.capabilities.totals) is not None:
                 totals(split)
     for split, part in parts:
         for episode in reading.episodes(source, split, part):

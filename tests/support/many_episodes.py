@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from rlds.conversion import parts
 from rlds.formats.npz.source import NpzSource
-from rlds.sources.source import ALL_ROWS, Can, SourceEpisode
+from rlds.sources.source import ALL_ROWS, Capabilities, SourceEpisode
 
 NUM_EPISODES = 70
 # So that few episodes have several parts, in each process with this module.
@@ -60,9 +60,9 @@ class ManyEpisodes(NpzSource):
 
     @property
     @override
-    def can(self) -> Can:
-        can = super().can
-        return can if self.knows_lengths else dataclasses.replace(can, lengths=None)
+    def capabilities(self) -> Capabilities:
+        every = super().capabilities
+        return every if self.knows_lengths else dataclasses.replace(every, lengths=None)
 
     @override
     def read(

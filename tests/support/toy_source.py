@@ -10,7 +10,7 @@ from etils import epath
 from rlds.alignment import from_sars
 from rlds.sources.source import (
     About,
-    Can,
+    Capabilities,
     Fields,
     Lengths,
     Origin,
@@ -45,8 +45,8 @@ class ToySource(Source):
         return About(metadata=metadata, options=options, finite=("observation",))
 
     @property
-    def can(self) -> Can:
-        return Can(totals=self._totals, lengths=self._lengths)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(totals=self._totals, lengths=self._lengths)
 
     def inputs(self) -> list[epath.Path]:
         return [self.path]

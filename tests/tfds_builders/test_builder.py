@@ -11,7 +11,7 @@ from toy_source import ToySource
 from envlogger.errors import StorageError
 from rlds.formats.tfds import export
 from rlds.sources import SourceError
-from rlds.sources.source import Can
+from rlds.sources.source import Capabilities
 from tfds_builders import SourceBuilder, convert
 from tfds_files import ExampleEncoder
 
@@ -228,7 +228,7 @@ def test_nan_is_damage(raw, tmp_path):
 
 
 def test_totals_that_contradict_the_episodes_are_refused(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(ToySource, "can", Can(totals=lambda split: {"rows": 20}))
+    monkeypatch.setattr(ToySource, "capabilities", Capabilities(totals=lambda split: {"rows": 20}))
     with pytest.raises(SourceError, match=r"\.raw.* 'train' has 20 rows, but its episodes have 19"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()

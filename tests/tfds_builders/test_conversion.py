@@ -23,7 +23,7 @@ from rlds.conversion import staging
 from rlds.formats.tfds import encoding, episode_groups
 from rlds.raw_files.input_files import check_unchanged, state_of
 from rlds.raw_files.untrusted import SourceChangedError
-from rlds.sources.source import Can, DamagedEpisode, SourceError, Stream
+from rlds.sources.source import Capabilities, DamagedEpisode, SourceError, Stream
 from rlds_ecosystem.files import stores
 from tfds_builders.builder import SourceBuilder, convert
 from tfds_files import indexing, open_folder
@@ -71,7 +71,7 @@ class TwoSplits(ToySource):
 
     splits = ("train", "test")
     number_in_test = 3
-    can = Can()
+    capabilities = Capabilities()
 
     def num_episodes(self, split):
         return self.count if split == "train" else self.number_in_test

@@ -31,7 +31,7 @@ from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import ComputedArray, EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
-from rlds.sources.source import About, Can, SourceError
+from rlds.sources.source import About, Capabilities, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
@@ -189,16 +189,16 @@ class AgiBotSource(Hdf5EpisodesSource):
 
     @property
     @override
-    def can(self) -> Can:
-        return dataclasses.replace(super().can, faults=self._faults)
+    def capabilities(self) -> Capabilities:
+        return dataclasses.replace(super().capabilities, faults=self._find_faults)
 
-    def _faults(self, split: str) -> Iterator[SourceError]:
+    def _find_faults(self, split: str) -> Iterator[SourceError]:
         """Yields the episodes without instruction and annotations."""
         for episode in self._episodes[split]:
             with contextlib.suppress(SourceError):  # Reading the episode raises the error.
                 if not self._info(episode):
-                    fault = "the file has no entry for this episode"
-                    yield SourceError(fault, file=self._info_file(episode), episode=episode.key)
+                    problem = "the file has no entry for this episode"
+                    yield SourceError(problem, file=self._info_file(episode), episode=episode.key)
 
     @functools.cached_property
     @override
@@ -238,14 +238,14 @@ class _Proprio(EpisodeGroup):
     ) -> None:
         super().__init__(hdf5, group)
         self._fills = fills
-        stored = {path: array for path, array in self.arrays.items() if array.shape}
-        self._rows_stored = {path: array.shape[0] for path, array in stored.items()}
-        states = [path for path in stored if path == _TIMESTAMP or root_of(path) == _STATE]
+        arrays = {path: array for path, array in self.arrays.items() if array.shape}
+        self._rows_stored = {path: array.shape[0] for path, array in arrays.items()}
+        states = [path for path in arrays if path == _TIMESTAMP or root_of(path) == _STATE]
         states.sort(key=lambda path: path != _TIMESTAMP)
         self.num_steps = next(filter(None, map(self._rows_stored.get, states)), 0)
         if not self.num_steps:
             raise self.error("no rows", _STATE)
-        for path, array in stored.items():
+        for path, array in arrays.items():
             if root_of(path) == rlds.ACTION and not path.endswith("/index"):
                 self._add_action(path, array)
         self._images = {f"{_DEPTH}/{name}": files for name, files in images.items()}
@@ -324,11 +324,11 @@ class _Proprio(EpisodeGroup):
                 files.append(file.read_bytes())
         return objects(files)
 
-    def error(self, fault: str, path: str, row: int | None = None) -> SourceError:
+    def error(self, problem: str, path: str, row: int | None = None) -> SourceError:
         """Returns an error about an array, or an image."""
         if row is not None and path in self._images:
-            return SourceError(fault, file=self._images[path][row], field=path)
-        return super().error(fault, path, row)
+            return SourceError(problem, file=self._images[path][row], field=path)
+        return super().error(problem, path, row)
 
 
 def _names(folder: epath.Path, ending: str = "") -> list[str]:

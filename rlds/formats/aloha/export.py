@@ -44,8 +44,8 @@ class AlohaExport(Hdf5EpisodesExport):
     format = "aloha"
     copies_parts = True
     table = TABLE
-    holds_files = True
-    statistics = ("dataset_stats.pkl",)  # ACT recomputes it for training.
+    stores_image_files = True
+    statistics = ("dataset_stats.pkl",)  # ACT recomputes statistics.
 
     def __init__(
         self, episodes: Episodes, *, fields: Mapping[str, str] | None = None, sim: bool = False
@@ -59,14 +59,14 @@ class AlohaExport(Hdf5EpisodesExport):
             if not self.holds(path):
                 raise ValueError(f"fields: {path!r} is not a step field of numbers or images")
         array_paths = {path: array for array, path in self._fields.items()}
-        taken = Paths(dict.fromkeys(self._fields))
+        used = Paths(dict.fromkeys(self._fields))
         for path, array in super().find_array_paths().items():
             if self._is_image(path) and not array.startswith(_IMAGES):
                 array = f"{_IMAGES}/{path.rpartition('/')[2]}"
-            if path not in array_paths and array not in taken and not conflicts(taken, array):
+            if path not in array_paths and array not in used and not conflicts(used, array):
                 array_paths[path] = array
-                taken[array] = None
-        if missing := [array for array in (_STATE, _ACTION) if array not in taken]:
+                used[array] = None
+        if missing := [array for array in (_STATE, _ACTION) if array not in used]:
             paths = [path for path in self.steps if self.holds(path)]
             fields = {
                 **self._fields,
@@ -82,8 +82,8 @@ class AlohaExport(Hdf5EpisodesExport):
     def _likely_field(self, array: str, paths: Sequence[str]) -> str:
         """Returns the field that fits an array best: numbers before images, then its own group."""
         root = root_of(self.table.field_path(array))
-        ordered = sorted(paths, key=lambda path: (self._is_image(path), root_of(path) != root))
-        return (ordered or ["..."])[0]
+        sorted_paths = sorted(paths, key=lambda path: (self._is_image(path), root_of(path) != root))
+        return (sorted_paths or ["..."])[0]
 
     def _is_image(self, path: str) -> bool:
         field = self.steps[path]
@@ -92,15 +92,15 @@ class AlohaExport(Hdf5EpisodesExport):
     @override
     def write(self, path: Path) -> None:
         with SidecarWriter.in_folder(path, self.sidecar) as sidecar:
-            for index, episode in enumerate(self.each_or_stored()):
+            for index, episode in enumerate(self.iter_items()):
                 file = path / f"episode_{index}.hdf5"
                 if isinstance(episode, SourceEpisode):
                     sidecar.add(episode)
                     self._write_file(file, episode)
                     continue
-                part, stored = stored_in(episode, AlohaSource)
+                part, stored_sidecar = stored_in(episode, AlohaSource)
                 link(part.stored_file(episode.split, episode.index), file)
-                sidecar.copy(stored, episode.split, episode.index)
+                sidecar.copy(stored_sidecar, episode.split, episode.index)
 
     def _write_file(self, path: Path, episode: SourceEpisode) -> None:
         lengths = []
@@ -110,7 +110,7 @@ class AlohaExport(Hdf5EpisodesExport):
             for name, column in self.columns(episode).items():
                 if column.dtype.kind == "O":  # Files of images.
                     lengths.append([len(data) for data in column])
-                    column = _padded(column, max(lengths[-1], default=1))
+                    column = _pad_files(column, max(lengths[-1], default=1))
                 is_image = column.size and (column.ndim == 4 or name.startswith(f"{_IMAGES}/"))
                 chunks = (1, *column.shape[1:]) if is_image else None
                 file.create_dataset(name, data=column, chunks=chunks)
@@ -120,7 +120,7 @@ class AlohaExport(Hdf5EpisodesExport):
                 file["compress_len"] = np.array(lengths, np.float32)
 
 
-def _padded(files: np.ndarray, width: int) -> np.ndarray:
+def _pad_files(files: np.ndarray, width: int) -> np.ndarray:
     """Returns files as rows of a matrix, with zeros at their ends."""
     rows = np.zeros((len(files), width), np.uint8)
     for row, data in zip(rows, files):

@@ -36,7 +36,7 @@ from rlds.formats.hdf5_source import (
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import files_at
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import About, Can, SourceError
+from rlds.sources.source import About, Capabilities, SourceError
 from rlds_ecosystem.files import stores
 
 __all__ = ["INSTRUCTION", "TABLE", "AlohaSource"]
@@ -112,7 +112,7 @@ class AlohaSource(Hdf5EpisodesSource):
         if joint_names is not None:
             self.table = _with_joints(tuple(joint_names))
         self._directory = stores.as_path(path)
-        self._set_episodes({"train": [Hdf5Episode(it.stem, it, it.name) for it in files]})
+        self._set_episodes({"train": [Hdf5Episode(file.stem, file, file.name) for file in files]})
 
     def stored_file(self, split: str, index: int) -> epath.Path:
         """Returns the file of an episode."""
@@ -124,8 +124,8 @@ class AlohaSource(Hdf5EpisodesSource):
 
     @property
     @override
-    def can(self) -> Can:
-        return dataclasses.replace(super().can, sidecar=self._sidecar)
+    def capabilities(self) -> Capabilities:
+        return dataclasses.replace(super().capabilities, sidecar=self._sidecar)
 
     def _sidecar(self) -> StoredSidecar | None:
         if not self._directory.is_dir():

@@ -37,8 +37,8 @@ from rlds.sources.source import SourceError
 __all__ = [
     "ARRAYS",
     "Array",
-    "Block",
     "Checkpoint",
+    "RowBlock",
     "find_directories",
     "read_blocks",
     "read_checkpoints",
@@ -55,7 +55,7 @@ ARRAYS = {
     "terminal": (1, "ub", "uint8 of shape (rows,)"),
 }
 
-# The number of rows in a block. Blocks begin at multiples of it, so that damage always loses the
+# The number of rows in a block. Blocks begin at its multiples, so that damage always loses the
 # same rows.
 _BLOCK_ROWS = 256
 _MAX_ROW_BYTES = 1 << 22  # Bytes; more than a frame of any game.
@@ -98,7 +98,7 @@ class Checkpoint:
     @property
     def end(self) -> int:
         """The number of rows that were recorded up to its last row."""
-        return self.first + sum(end - begin for begin, end in self.segments)
+        return self.first + sum(end - start for start, end in self.segments)
 
 
 def find_directories(path: epath.Path) -> list[epath.Path]:
@@ -145,34 +145,34 @@ def read_checkpoints(
     if not use_add_count:
         with_count = []
     checkpoints: list[Checkpoint] = []
-    used: list[str] = []
+    used_files: list[str] = []
     for index in indices:
         files = {name: f"$store$_{name}_ckpt.{index}.gz" for name in ARRAYS}
-        needed = [*files.values(), *([f"add_count_ckpt.{index}.gz"] if with_count else [])]
-        for name in needed:
+        needed_files = [*files.values(), *([f"add_count_ckpt.{index}.gz"] if with_count else [])]
+        for name in needed_files:
             if name not in names:
-                fault = f"the file is missing, but checkpoint {index} has other files"
+                problem = f"the file is missing, but checkpoint {index} has other files"
                 if name.startswith("add_count"):
-                    fault = f"the file is missing, but checkpoint {with_count[0]} has one"
-                raise SourceError(fault, file=f"{label}/{name}")
-        used += needed
+                    problem = f"the file is missing, but checkpoint {with_count[0]} has one"
+                raise SourceError(problem, file=f"{label}/{name}")
+        used_files += needed_files
         arrays = {
             name: _read_description(directory / file, f"{label}/{file}", name)
             for name, file in files.items()
         }
         rows = _check_lengths(arrays)
-        before = checkpoints[-1] if checkpoints else None
+        previous = checkpoints[-1] if checkpoints else None
         count = _read_add_count(directory, label, index) if with_count else None
-        checkpoints.append(_checkpoint(index, arrays, rows, count, before))
+        checkpoints.append(_make_checkpoint(index, arrays, rows, count, previous))
         invalid_range = f"invalid_range_ckpt.{index}.gz"
         if invalid_range in names and count is not None and count > rows:
-            used.append(invalid_range)
+            used_files.append(invalid_range)
             _check_invalid_range(directory / invalid_range, f"{label}/{invalid_range}", count, rows)
-    return checkpoints, [directory / name for name in used]
+    return checkpoints, [directory / name for name in used_files]
 
 
-def _checkpoint(
-    index: int, arrays: Mapping[str, Array], rows: int, count: int | None, before: Checkpoint | None
+def _make_checkpoint(
+    index: int, arrays: Mapping[str, Array], rows: int, count: int | None, last: Checkpoint | None
 ) -> Checkpoint:
     """Returns a checkpoint.
 
@@ -181,116 +181,114 @@ def _checkpoint(
       arrays: Its arrays.
       rows: The number of their rows.
       count: The number of rows recorded so far; None if unknown.
-      before: The previous checkpoint.
+      last: The last checkpoint.
     """
-    end = 0 if before is None else before.end
+    end = 0 if last is None else last.end
     if count is None:
-        is_next = index == (0 if before is None else before.index + 1)
+        is_next = index == (0 if last is None else last.index + 1)
         return Checkpoint(index, arrays, end, ((0, rows),), is_joined=is_next)
-    if before is not None and count <= end:
+    if last is not None and count <= end:
         raise SourceError(
-            f"{count} rows up to this checkpoint, but {end} up to checkpoint {before.index} "
+            f"{count} rows up to this checkpoint, but {end} up to checkpoint {last.index} "
             "before it. If the add_count files are wrong, pass use_add_count=False",
             file=arrays["observation"].label.replace("$store$_observation", "add_count"),
         )
     cursor, first = count % rows, max(count - rows, 0)
     segments = [(0, count)] if count < rows else [(cursor, rows), (0, cursor)]
     left_out = max(end - first, 0)
-    remaining = tuple(_without_first(segments, left_out))
-    return Checkpoint(index, arrays, first + left_out, remaining, is_joined=first <= end)
+    remaining_segments = tuple(_without_first(segments, left_out))
+    return Checkpoint(index, arrays, first + left_out, remaining_segments, is_joined=first <= end)
 
 
 def _without_first(segments: Iterable[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
-    for begin, end in segments:
-        skipped = min(count, end - begin)
-        count -= skipped
-        if begin + skipped < end:
-            yield begin + skipped, end
+    for start, end in segments:
+        num_skipped = min(count, end - start)
+        count -= num_skipped
+        if start + num_skipped < end:
+            yield start + num_skipped, end
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """A block of rows of a checkpoint.
 
     Attributes:
       row: The index of the first row.
-      recorded: The number of rows that were recorded before the block.
+      num_recorded: The number of rows that were recorded before the block.
       columns: The rows of each array.
       fraction: The fraction of the first file that has been read.
     """
 
     row: int
-    recorded: int
+    num_recorded: int
     columns: list[np.ndarray]
     fraction: float
 
 
 def read_blocks(
-    checkpoint: Checkpoint, names: Sequence[str], start: int | None = None
-) -> Iterator[Block]:
+    checkpoint: Checkpoint, names: Sequence[str], first: int | None = None
+) -> Iterator[RowBlock]:
     """Yields the rows of arrays of a checkpoint side by side, in the order of their recording.
 
     Args:
       checkpoint: The checkpoint.
       names: The arrays.
-      start: The first row; None for the oldest row.
+      first: The first row; None for the oldest row.
 
     Raises:
       SourceError: A file is damaged or too short. Its `row` is the first unreadable row.
     """
-    recorded = checkpoint.first
-    for begin, end in checkpoint.segments:
-        first = begin if start is None else start
-        if begin <= first < end:
-            start = None
+    num_recorded = checkpoint.first
+    for start, end in checkpoint.segments:
+        first_row = start if first is None else first
+        if start <= first_row < end:
+            first = None
             arrays = [checkpoint.arrays[name] for name in names]
-            yield from _read_segment(arrays, begin, end, first, recorded)
-        recorded += end - begin
+            yield from _read_segment(arrays, start, end, first_row, num_recorded)
+        num_recorded += end - start
 
 
 def _read_segment(
-    arrays: Sequence[Array], begin: int, end: int, first: int, recorded: int
-) -> Iterator[Block]:
-    low = max(first // _BLOCK_ROWS * _BLOCK_ROWS, begin)
+    arrays: Sequence[Array], start: int, end: int, first: int, num_recorded: int
+) -> Iterator[RowBlock]:
+    row = max(first // _BLOCK_ROWS * _BLOCK_ROWS, start)
     with contextlib.ExitStack() as stack:
         streams = []
         for array in arrays:
-            with _errors_at(low):
+            with _errors_at(row):
                 stream = ByteStream(array.file, array.label, compressed=True)
                 stack.callback(stream.close)
                 _read_header(stream)
-                stream.skip(low * array.row_size)
+                stream.skip(row * array.row_size)
             streams.append(stream)
-        while low < end:
-            high = min(low // _BLOCK_ROWS * _BLOCK_ROWS + _BLOCK_ROWS, end)
-            with _errors_at(low):
-                rows = [
-                    _read_rows(stream, array, low, high) for stream, array in zip(streams, arrays)
-                ]
-            skipped = max(first - low, 0)
-            yield Block(
-                row=low + skipped,
-                recorded=recorded + low + skipped - begin,
-                columns=[column[skipped:] for column in rows],
+        while row < end:
+            stop = min(row // _BLOCK_ROWS * _BLOCK_ROWS + _BLOCK_ROWS, end)
+            with _errors_at(row):
+                rows = [_read_rows(s, array, row, stop) for s, array in zip(streams, arrays)]
+            num_skipped = max(first - row, 0)
+            yield RowBlock(
+                row=row + num_skipped,
+                num_recorded=num_recorded + row + num_skipped - start,
+                columns=[column[num_skipped:] for column in rows],
                 fraction=streams[0].fraction,
             )
-            low = high
+            row = stop
 
 
-def _read_rows(stream: ByteStream, array: Array, low: int, high: int) -> np.ndarray:
-    size = (high - low) * array.row_size
+def _read_rows(stream: ByteStream, array: Array, row: int, stop: int) -> np.ndarray:
+    size = (stop - row) * array.row_size
     data = stream.read(size)
     if len(data) < size:
         raise SourceError(
-            f"the data ends in row {low + len(data) // array.row_size}, but the header declares "
+            f"the data ends in row {row + len(data) // array.row_size}, but the header declares "
             f"{array.shape[0]} rows",
             file=array.label,
         )
     # Reading to the end also checks the checksum of the file.
-    if high == array.shape[0] and stream.read(1):
+    if stop == array.shape[0] and stream.read(1):
         raise SourceError(
             f"more data follows the {array.shape[0]} rows of the header", file=array.label
         )
-    return np.frombuffer(data, array.dtype).reshape(high - low, *array.shape[1:])
+    return np.frombuffer(data, array.dtype).reshape(stop - row, *array.shape[1:])
 
 
 @contextlib.contextmanager

@@ -48,14 +48,14 @@ class _Row(NamedTuple):
 
     checkpoint: int
     row: int
-    recorded: int  # The number of rows recorded before.
+    num_recorded: int  # The number of rows recorded before.
     action: np.generic
     reward: np.generic
     is_terminal: bool
 
 
 @dataclasses.dataclass
-class _Draft:
+class _EpisodeDraft:
     """An unfinished episode.
 
     Attributes:
@@ -83,7 +83,7 @@ class RunReader:
     def __init__(self, run: Run, padding: int, max_episode_steps: int) -> None:
         self._run, self._padding, self._limit = run, padding, max_episode_steps
         self._sizes = [c.arrays["observation"].file.stat().length for c in run.checkpoints]
-        self._draft = _Draft(begins_whole=True)
+        self._draft = _EpisodeDraft(begins_whole=True)
         self._blank: list[_Row] = []  # Rows of zeros of undecided meaning.
         self._fraction = 0.0
         self._encodes = True
@@ -97,7 +97,7 @@ class RunReader:
     def episodes_after(self, key: str) -> Iterator[SourceEpisode | DamagedEpisode]:
         """Yields the episodes after the one with a key, without reading earlier episodes."""
         checkpoint_index, row = map(int, key.split(":")[-2:])
-        index = [it.index for it in self._run.checkpoints].index(checkpoint_index)
+        index = [checkpoint.index for checkpoint in self._run.checkpoints].index(checkpoint_index)
         self._draft.may_have_padding = False  # The key is the row after the episode.
         self._encodes = False
         episodes = self._read(index, row)
@@ -113,22 +113,22 @@ class RunReader:
                     yield from self._add(row, frame)
             except SourceError as error:
                 is_last = index == len(self._run.checkpoints) - 1
-                yield self._damaged(checkpoint.index, error, ends_part=is_last)
+                yield self._make_damaged(checkpoint.index, error, ends_part=is_last)
             start = None
         yield from self._cut()
 
     def _rows(self, index: int, start: int | None) -> Iterator[tuple[_Row, np.ndarray | None]]:
         """Yields the transitions of a checkpoint with their frames; None for a row of zeros."""
         checkpoint = self._run.checkpoints[index]
-        before, size = sum(self._sizes[:index]), self._sizes[index]
+        offset, size = sum(self._sizes[:index]), self._sizes[index]
         for block in read_blocks(checkpoint, list(ARRAYS), start):
-            self._fraction = (before + block.fraction * size) / sum(self._sizes)
+            self._fraction = (offset + block.fraction * size) / sum(self._sizes)
             frames, actions, rewards, terminals = block.columns
             if terminals.max() > 1:
-                wrong = int(np.argmax(terminals > 1))
-                fault = f"the flag is {terminals[wrong]}, expected 0 or 1"
+                invalid = int(np.argmax(terminals > 1))
+                problem = f"the flag is {terminals[invalid]}, expected 0 or 1"
                 label = checkpoint.arrays["terminal"].label
-                raise SourceError(fault, file=label, row=block.row + wrong)
+                raise SourceError(problem, file=label, row=block.row + invalid)
             is_blank = ~(
                 frames.any(axis=(1, 2)) | (actions != 0) | (rewards != 0) | (terminals != 0)
             )
@@ -136,7 +136,7 @@ class RunReader:
                 row = _Row(
                     checkpoint=checkpoint.index,
                     row=block.row + i,
-                    recorded=block.recorded + i,
+                    num_recorded=block.num_recorded + i,
                     action=actions[i],
                     reward=rewards[i],
                     is_terminal=bool(terminals[i]),
@@ -157,8 +157,8 @@ class RunReader:
         blank, self._blank = self._blank, []
         if not blank:
             return
-        begins = not self._draft.rows
-        if begins:
+        is_first = not self._draft.rows
+        if is_first:
             # If the recording is cut, the rest of the padding may be missing.
             is_padding = len(blank) >= self._padding or at_cut
             is_padding &= self._draft.may_have_padding
@@ -167,7 +167,7 @@ class RunReader:
                 len(blank) > self._padding and len(self._draft.rows) >= self._limit
             )
         if is_padding and self._padding:
-            if not begins:
+            if not is_first:
                 yield self._finish(is_complete=True)
             self._draft.begins_whole = True
             self._draft.padding_rows = self._padding
@@ -188,18 +188,18 @@ class RunReader:
         yield from self._settle_blank_rows(at_cut=True)
         if self._draft.rows:
             yield self._finish(is_complete=False)
-        self._draft = _Draft(begins_whole=False)
+        self._draft = _EpisodeDraft(begins_whole=False)
 
-    def _damaged(self, index: int, error: SourceError, *, ends_part: bool) -> DamagedEpisode:
+    def _make_damaged(self, index: int, error: SourceError, *, ends_part: bool) -> DamagedEpisode:
         """Discards the episode, and the rest of its checkpoint."""
         rows = self._draft.rows
         checkpoint, row = (rows[0].checkpoint, rows[0].row) if rows else (index, error.row)
-        self._draft, self._blank = _Draft(begins_whole=False), []
+        self._draft, self._blank = _EpisodeDraft(begins_whole=False), []
         self._encodes = True
         return DamagedEpisode(f"{self._run.part}:{checkpoint}:{row}", error, ends_part)
 
     def _finish(self, *, is_complete: bool) -> SourceEpisode:
-        draft, self._draft = self._draft, _Draft(begins_whole=True)
+        draft, self._draft = self._draft, _EpisodeDraft(begins_whole=True)
         self._encodes, was_read = True, self._encodes
         first, last = draft.rows[0], draft.rows[-1]
         frames = objects(draft.frames if was_read else [self._black] * len(draft.rows))
@@ -212,7 +212,7 @@ class RunReader:
                 reward=rewards,
                 terminal=last.is_terminal,
             ),
-            origin=Origin(self._run.part, first.recorded, last.recorded + 1),
+            origin=Origin(self._run.part, first.num_recorded, last.num_recorded + 1),
             truncated=not last.is_terminal,
             final_observation_known=False,
             complete=is_complete and draft.begins_whole,

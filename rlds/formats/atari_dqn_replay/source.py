@@ -43,7 +43,7 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
     DERIVED_DISCOUNT,
     About,
-    Can,
+    Capabilities,
     DamagedEpisode,
     Fields,
     SourceEpisode,
@@ -110,8 +110,8 @@ class AtariDqnReplaySource(Stream):
             with source_errors(directory):
                 run = _read_run(directory, use_add_count)
             if run.part in self._runs:
-                where = os.fspath(directory)
-                raise ValueError(f"{where!r} is a second folder of the run {run.part!r}; pass one")
+                folder = os.fspath(directory)
+                raise ValueError(f"{folder!r} is a second folder of the run {run.part!r}; pass one")
             self._runs[run.part] = run
         _check_same_kind(self._checkpoints())
 
@@ -161,8 +161,8 @@ class AtariDqnReplaySource(Stream):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(totals=self._totals)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(totals=self._totals)
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""

@@ -155,10 +155,10 @@ class BagConfig:
             raise ValueError('episodes: by = "gap" needs clock.topic, and seconds above 0')
         if not self.fields:
             raise ValueError("fields: expected at least one field")
-        earlier: dict[str, Any] = {}
+        earlier_fields: dict[str, Any] = {}
         for field in self.fields:
-            self._check_field(field, earlier)
-            earlier[field.field] = field
+            self._check_field(field, earlier_fields)
+            earlier_fields[field.field] = field
         actions = [f for f in self.fields if root_of(f.field) == rlds.ACTION]
         if len({field.policy == "next_state" for field in actions}) > 1:
             raise ValueError("action: expected the policy next_state for all of its fields or none")
@@ -206,10 +206,10 @@ class BagConfig:
     def to_json(self) -> dict[str, Any]:
         """Returns the bag configuration in the types of JSON, without defaults."""
         content: dict[str, Any] = {
-            "clock": _non_defaults(self.clock),
-            "fields": [_non_defaults(field) for field in self.fields],
+            "clock": _drop_defaults(self.clock),
+            "fields": [_drop_defaults(field) for field in self.fields],
         }
-        if episodes := _non_defaults(self.episodes):
+        if episodes := _drop_defaults(self.episodes):
             content["episodes"] = episodes
         if self.types:
             content["types"] = dict(self.types)
@@ -233,39 +233,39 @@ class BagConfig:
         """
         return next(field for field in self.fields if field.field == path)
 
-    def _check_field(self, field: FieldConfig, earlier: Mapping[str, Any]) -> None:
-        where = f"field {field.field!r}"
-        _check_values(field, where)
-        reserved = (*rlds.STEP_FLAGS, "stamps", "ages", "timestamp", "video")
-        if not field.field or root_of(field.field) in reserved:
-            raise ValueError(f"{where}: the name is reserved or empty; choose another")
-        if field.field in earlier or conflicts(earlier, field.field):
-            raise ValueError(f"{where}: two fields have this name, or one lies below the other")
+    def _check_field(self, field: FieldConfig, earlier_fields: Mapping[str, Any]) -> None:
+        label = f"field {field.field!r}"
+        _check_values(field, label)
+        reserved_names = (*rlds.STEP_FLAGS, "stamps", "ages", "timestamp", "video")
+        if not field.field or root_of(field.field) in reserved_names:
+            raise ValueError(f"{label}: the name is reserved or empty; choose another")
+        if field.field in earlier_fields or conflicts(earlier_fields, field.field):
+            raise ValueError(f"{label}: two fields have this name, or one lies below the other")
         if field.policy != "next_state":
             if not field.topic:
-                raise ValueError(f"{where}: the topic is missing")
+                raise ValueError(f"{label}: the topic is missing")
         else:
             sources = [other.field for other in self.fields if other.policy != "next_state"]
             if field.source not in sources or root_of(field.field) != rlds.ACTION:
                 raise ValueError(
-                    f"{where}: next_state makes an action from an observation field; source: "
+                    f"{label}: next_state makes an action from an observation field; source: "
                     f"got {field.source!r}, expected one of {sources}"
                 )
         if (field.policy == "window") != (field.size > 0):
             raise ValueError(
-                f"{where}: size: got {field.size}; only the policy window has a size, and needs it"
+                f"{label}: size: got {field.size}; only the policy window has a size, and needs it"
             )
         if not field.max_age >= 0:
-            raise ValueError(f"{where}: max_age: got {field.max_age}, expected 0 seconds or more")
+            raise ValueError(f"{label}: max_age: got {field.max_age}, expected 0 seconds or more")
 
 
-def _read(kind: Any, content: Any, where: str) -> Any:
+def _read(kind: Any, content: Any, label: str) -> Any:
     """Converts a table to a dataclass; an error names the invalid key."""
     fields = dataclasses.fields(kind)
-    _check_names(content, [field.name for field in fields], where)
-    needed = [field.name for field in fields if field.default is dataclasses.MISSING]
-    if missing := [name for name in needed if name not in content]:
-        raise ValueError(f"{where}: {missing[0]} is missing")
+    _check_names(content, [field.name for field in fields], label)
+    required_names = [field.name for field in fields if field.default is dataclasses.MISSING]
+    if missing := [name for name in required_names if name not in content]:
+        raise ValueError(f"{label}: {missing[0]} is missing")
     values = {
         name: tuple(map(str, value)) if isinstance(value, list) else value
         for name, value in content.items()
@@ -273,22 +273,22 @@ def _read(kind: Any, content: Any, where: str) -> Any:
     return kind(**values)
 
 
-def _check_names(content: Any, names: Collection[str], where: str) -> None:
+def _check_names(content: Any, names: Collection[str], label: str) -> None:
     """Checks that a table has no unexpected keys."""
     if not isinstance(content, Mapping):
-        raise ValueError(f"{where}: got {content!r}, expected a table")
-    if unknown := [name for name in content if name not in names]:
-        raise ValueError(f"{where}: got {unknown[0]!r}, expected one of {', '.join(names)}")
+        raise ValueError(f"{label}: got {content!r}, expected a table")
+    if unknown_names := [name for name in content if name not in names]:
+        raise ValueError(f"{label}: got {unknown_names[0]!r}, expected one of {', '.join(names)}")
 
 
-def _check_values(item: Any, where: str) -> None:
+def _check_values(item: Any, label: str) -> None:
     """Checks the types of the attributes of a dataclass."""
     for name, hint in get_type_hints(type(item)).items():
         value, choices = getattr(item, name), get_args(hint)
         if get_origin(hint) is Literal and value not in choices:
-            raise ValueError(f"{where}: {name}: got {value!r}, expected {', '.join(choices)}")
+            raise ValueError(f"{label}: {name}: got {value!r}, expected {', '.join(choices)}")
         if not isinstance(value, _KINDS.get(hint, object)):
-            raise ValueError(f"{where}: {name}: got {value!r}, expected {hint}")
+            raise ValueError(f"{label}: {name}: got {value!r}, expected {hint}")
 
 
 _KINDS: Mapping[Any, Any] = {
@@ -297,7 +297,7 @@ _KINDS: Mapping[Any, Any] = {
 }
 
 
-def _non_defaults(item: Any) -> dict[str, Any]:
+def _drop_defaults(item: Any) -> dict[str, Any]:
     """Returns the attributes of a dataclass that differ from the defaults, in types of JSON."""
     values = {}
     for field in dataclasses.fields(item):

@@ -162,7 +162,7 @@ class _Compiler:
         if name in self._types:
             fields = self._types[name][1]
             # rosbags has a placeholder for a type without fields.
-            fields = [it for it in fields if it[0] != "structure_needs_at_least_one_member"]
+            fields = [f for f in fields if f[0] != "structure_needs_at_least_one_member"]
             # In C++, an empty struct has one byte.
             return fields or ([] if self._is_ros1 else [("", (1, ("uint8", 0)))])
         if name in _TIME_TYPES:
@@ -186,9 +186,9 @@ class _Compiler:
         return self._list_reader(reader, count), 1 if count is None else num_values * count
 
     def _number_reader(self, name: str) -> _Reader:
-        code = _code(name)
-        packed = struct.Struct(self._order + code)
-        size, unpack, to_scalar = packed.size, packed.unpack_from, np.dtype(code).type
+        code = _type_code(name)
+        packing = struct.Struct(self._order + code)
+        size, unpack, to_scalar = packing.size, packing.unpack_from, np.dtype(code).type
         mask = self._mask(size)
 
         def read(data: memoryview, offset: int) -> tuple[Any, int]:
@@ -212,8 +212,8 @@ class _Compiler:
         return read
 
     def _array_reader(self, name: str, count: int | None) -> _Reader:
-        stored = np.dtype(self._order + _code(name).replace("?", "B"))
-        dtype = np.dtype(_code(name))
+        stored_dtype = np.dtype(self._order + _type_code(name).replace("?", "B"))
+        dtype = np.dtype(_type_code(name))
         size, length = dtype.itemsize, self._length_reader()
         mask = self._mask(size)
 
@@ -224,7 +224,7 @@ class _Compiler:
             if not num_items:
                 return np.zeros(0, dtype), offset
             offset = (offset + mask) & ~mask
-            values = np.frombuffer(data, stored, num_items, offset)
+            values = np.frombuffer(data, stored_dtype, num_items, offset)
             return values.astype(dtype, copy=False), offset + num_items * size
 
         return read
@@ -247,9 +247,9 @@ class _Compiler:
                 num_items, offset = length(data, offset)
             items = []
             for _ in range(num_items):
-                begin = offset
+                start = offset
                 value, offset = reader(data, offset)
-                if offset == begin:
+                if offset == start:
                     raise ValueError("a list of messages without any bytes")
                 items.append(value)
             return items, offset
@@ -261,7 +261,7 @@ class _Compiler:
         return 0 if self._is_ros1 else size - 1
 
 
-def _code(name: str) -> str:
+def _type_code(name: str) -> str:
     """Returns the code of a number type, in the module struct and in NumPy."""
     if name not in _FORMAT_CODES:
         raise DecoderError(f"values of type {name} are not decoded")

@@ -85,10 +85,10 @@ class McapExport(Export):
         rate = (rate_in(episodes.metadata) or 10.0) if rate is None else rate
         if not rate > 0:
             raise ValueError(f"rate: got {rate}, expected steps per second")
-        encoded = [] if codec is None else encodable(episodes, clips=True)
-        if codec is not None and encoded:
+        encodable_cameras = [] if codec is None else encodable(episodes, clips=True)
+        if codec is not None and encodable_cameras:
             video = Video(codec, quality, fps=rate, gop=gop, delays=True)
-            episodes = with_clips(episodes, video, encoded)
+            episodes = with_clips(episodes, video, encodable_cameras)
         super().__init__(episodes)
         self._rate = rate
         steps = dict(leaves_at(episodes.spec[rlds.STEPS], None))
@@ -98,7 +98,7 @@ class McapExport(Export):
         }
         topics = {path: f"/{path}" for path in self._types}
         observations = [path for path in topics if root_of(path) == rlds.OBSERVATION]
-        self._cameras = [path for path in encoded if path not in topics]
+        self._cameras = [path for path in encodable_cameras if path not in topics]
         clips = {f"{VIDEO}/{p}/{name}": f"/{p}" for p in self._cameras for name in (CLIP, FIRST)}
         self._sidecar = Sidecar.create(episodes, topics, observations, episode_paths=clips)
         if is_given and "timestamp" not in steps:
@@ -112,7 +112,7 @@ class McapExport(Export):
     @override
     def write(self, path: Path) -> None:
         path.mkdir()
-        for index, episode in enumerate(self.each_or_stored()):
+        for index, episode in enumerate(self.iter_items()):
             name = path / f"episode_{index:06}.mcap"
             if isinstance(episode, Location):
                 link(stored_in(episode, McapSource)[0].stored_file(episode.index), name)

@@ -41,7 +41,7 @@ class _File(io.BufferedReader):
 
 
 def messages(
-    path: str, flaws: Flaws, topics: Collection[str] | None, begin: int, end: int
+    path: str, flaws: Flaws, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
     """Yields messages in the order of the file; see `MessageReader`."""
     types = import_extra("mcap.records")
@@ -50,7 +50,7 @@ def messages(
     count = 0
     with _File(path) as file:
         summary = _summary(file)
-        for record in _records(file, summary, flaws, begin, end):
+        for record in _records(file, summary, flaws, start, end):
             for item in _content(record, flaws):
                 if isinstance(item, types.Schema):
                     schemas[item.id] = item
@@ -63,10 +63,10 @@ def messages(
                     count += 1
                     channel, times = channels[item.channel_id], (item.log_time, item.publish_time)
                     if max(times) >= LAST_TIME:
-                        fault = f"has impossible times: {times[0]}, {times[1]}"
-                        raise ValueError(f"a message of {channel.topic} {fault}")
+                        problem = f"has impossible times: {times[0]}, {times[1]}"
+                        raise ValueError(f"a message of {channel.topic} {problem}")
                     is_requested = topics is None or channel.topic in topics
-                    if is_requested and begin <= item.log_time < end:
+                    if is_requested and start <= item.log_time < end:
                         yield Message(channel, *times, item.sequence, item.data)
     if topics is None and summary is not None and summary.statistics is not None:
         expected = summary.statistics.message_count
@@ -74,7 +74,7 @@ def messages(
             flaws.cut = flaws.cut or f"{count} messages, but its summary says {expected}"
 
 
-def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> Iterator[Any]:
+def _records(file: _File, summary: Any, flaws: Flaws, start: int, end: int) -> Iterator[Any]:
     """Yields the records with messages between two log times; skips other indexed chunks.
 
     Messages may be outside chunks, too: between indexed chunks, all records are read.
@@ -90,7 +90,7 @@ def _records(file: _File, summary: Any, flaws: Flaws, begin: int, end: int) -> I
     for offset, index in sorted(chunks.items()):
         yield from _records_between(file, flaws, position, offset, chunks)
         position = max(position, offset + index.chunk_length + index.message_index_length)
-        if index.message_start_time < end and index.message_end_time >= begin:
+        if index.message_start_time < end and index.message_end_time >= start:
             file.seek(offset + _RECORD_HEADER_SIZE)
             yield chunk.read(stream.ReadDataStream(file))
     yield from _records_between(file, flaws, position, file.size, chunks)
@@ -119,8 +119,8 @@ def _records_between(
             if offset > end:
                 raise ValueError(f"a record of {size} bytes reaches beyond byte {end}")
             if code in needed_types and start not in indexed:
-                more = (size,) if code == codes.MESSAGE else ()
-                yield needed_types[code].read(stream, *more)
+                arguments = (size,) if code == codes.MESSAGE else ()
+                yield needed_types[code].read(stream, *arguments)
     except Exception as error:
         if not is_damage(error):
             raise

@@ -66,11 +66,11 @@ The arguments are the path of the file, the flaws, to which damage is added, the
 """
 
 
-def check_decompressed(declared: int, size: int) -> None:
+def check_decompressed(declared_size: int, size: int) -> None:
     """Checks that the declared size is plausible for the compressed size of recorded data.
 
     Raises:
       ValueError: The declared size is not plausible.
     """
-    if declared > trusted_bytes(size):
-        raise ValueError(f"{declared:,} bytes are declared, but only {size:,} are stored")
+    if declared_size > trusted_bytes(size):
+        raise ValueError(f"{declared_size:,} bytes are declared, but only {size:,} are stored")

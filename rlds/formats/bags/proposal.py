@@ -22,7 +22,7 @@ from rlds.formats.bags.videos import is_keyframe
 from rlds.raw_files.untrusted import SourceError, is_damage, source_errors
 from rlds_ecosystem.model.nests import conflicts
 
-__all__ = ["Overview", "infer_reader", "propose"]
+__all__ = ["RecordingOverview", "infer_reader", "propose"]
 
 # The limit of bytes of recordings that are read for a proposal.
 _MAX_BYTES = 256 << 20
@@ -50,7 +50,7 @@ class _Topic:
         return (self.count - 1) * 1e9 / (self.last - self.first) if self.last > self.first else 0.0
 
 
-class Overview:
+class RecordingOverview:
     """The topics and first messages of recordings.
 
     Attributes:
@@ -143,8 +143,8 @@ def infer_reader(
     return reader
 
 
-def propose(overview: Overview, recording: BagRecording) -> BagConfig:
-    """Proposes a configuration, and sets `Overview.first_messages`.
+def propose(overview: RecordingOverview, recording: BagRecording) -> BagConfig:
+    """Proposes a configuration, and sets `RecordingOverview.first_messages`.
 
     The clock is the fastest topic of joint states; without joint states, of numbers; without
     numbers, of images. All topics with numbers or images are fields of the observation, or of the
@@ -166,8 +166,8 @@ def propose(overview: Overview, recording: BagRecording) -> BagConfig:
                 if not conflicts(readers, reader.config.field):
                     readers[reader.config.field] = reader
     if not readers:
-        fault = "no topic could be proposed as a step field: pass a bag_config"
-        raise overview.missing(fault, recording)
+        problem = "no topic could be proposed as a step field: pass a bag_config"
+        raise overview.missing(problem, recording)
     actions = [path for path in readers if path.startswith(f"{rlds.ACTION}/")]
     if len(actions) == 1:
         reader = readers.pop(actions[0])
@@ -187,7 +187,7 @@ def propose(overview: Overview, recording: BagRecording) -> BagConfig:
     return BagConfig(Clock(clock), tuple(fields), episodes)
 
 
-def _clock(overview: Overview, readers: Iterable[FieldReader]) -> str:
+def _clock(overview: RecordingOverview, readers: Iterable[FieldReader]) -> str:
     def rank(reader: FieldReader) -> tuple[bool, bool, bool, float]:
         stats = overview.topics[reader.config.topic]
         return (
@@ -205,19 +205,19 @@ def _make_readers(fields: Iterable[FieldConfig], stats: _Topic) -> Iterator[Fiel
     for field in fields:
         try:
             reader = infer_reader(field, stats.channel, stats.data)
-            fault = f"cannot decode images of {reader.field.doc!r}; the path 'data' has the bytes"
+            problem = f"cannot decode images of {reader.field.doc!r}; the path 'data' has the bytes"
         except Exception as error:
             if not is_damage(error):
                 raise
-            reader, fault = None, str(error)
+            reader, problem = None, str(error)
         size = math.prod(size or 0 for size in reader.field.shape) if reader else 0
         if reader and (
             reader.kind in ("image", "video") or (reader.kind == "numbers" and size <= 1024)
         ):
             yield reader
         elif _short_type(stats).endswith(("Image", "Video")):
-            fault = f"{field.topic} is left out: {fault}. Pass a bag_config to read it"
-            warnings.warn(fault, stacklevel=2)
+            problem = f"{field.topic} is left out: {problem}. Pass a bag_config to read it"
+            warnings.warn(problem, stacklevel=2)
 
 
 def _propose_fields(topic: str, stats: _Topic) -> list[FieldConfig]:

@@ -72,14 +72,14 @@ class BagRecording:
         self,
         flaws: Flaws,
         topics: Collection[str] | None = None,
-        begin: int = -LAST_TIME,
+        start: int = -LAST_TIME,
         end: int = LAST_TIME,
     ) -> Iterator[Message]:
         """Yields the messages of some topics between two log times, in the order of the files."""
         for path in self.files:
             file_flaws = Flaws()
             with source_errors(path), _local_copy(path) as local:
-                yield from _READERS[_suffix(path.name)](local, file_flaws, topics, begin, end)
+                yield from _READERS[_suffix(path.name)](local, file_flaws, topics, start, end)
             flaws.damages += file_flaws.damages
             flaws.cut = flaws.cut or (f"{path.name}: {file_flaws.cut}" if file_flaws.cut else "")
 
@@ -158,8 +158,8 @@ def _has_recordings(path: str | os.PathLike[str], family: Family) -> bool:
     if file.name.endswith(_COMPRESSED):
         return True
     magic = _MAGIC[_suffix(file.name)]
-    with stores.open_binary(file) as opened:
-        return opened.read(len(magic)) == magic
+    with stores.open_binary(file) as stream:
+        return stream.read(len(magic)) == magic
 
 
 is_mcap = functools.partial(_has_recordings, family="mcap")
@@ -207,11 +207,11 @@ def _local_copy(path: epath.Path) -> Iterator[str]:
             return
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlds-bag-"))
         target = os.path.join(folder, "bag")
-        with open(local, "rb") as packed, open(target, "wb") as file:
-            size = zstandard.frame_content_size(packed.read(1 << 10))
+        with open(local, "rb") as archive, open(target, "wb") as file:
+            size = zstandard.frame_content_size(archive.read(1 << 10))
             check_decompressed(size, os.path.getsize(local))
-            packed.seek(0)
-            reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+            archive.seek(0)
+            reader = zstandard.ZstdDecompressor().stream_reader(archive, read_across_frames=True)
             shutil.copyfileobj(reader, file)
         yield target
 

@@ -13,7 +13,7 @@ MAGIC = b"#ROSBAG V2.0\n"
 
 
 def messages(
-    path: str, flaws: Flaws, topics: Collection[str] | None, begin: int, end: int
+    path: str, flaws: Flaws, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
     """Yields messages in the order of their times; see `MessageReader`."""
     del flaws  # A ROS 1 bag is complete, or raises an error.
@@ -23,6 +23,6 @@ def messages(
             it.id: Channel(it.topic, it.msgtype, "ros1", it.msgdef.data.encode(), "ros1msg")
             for it in connections
         }
-        records = reader.messages(connections, begin, end) if connections else ()
+        records = reader.messages(connections, start, end) if connections else ()
         for connection, time, data in records:
             yield Message(channels[connection.id], time, time, 0, data)

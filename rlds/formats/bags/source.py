@@ -15,7 +15,7 @@ from typing_extensions import override
 
 import rlds
 from rlds.formats.bags.config import BagConfig, Clock
-from rlds.formats.bags.proposal import Overview, infer_reader, propose
+from rlds.formats.bags.proposal import RecordingOverview, infer_reader, propose
 from rlds.formats.bags.recordings import BagRecording, Family, find_recordings
 from rlds.formats.bags.steps import (
     EpisodeSpan,
@@ -35,11 +35,11 @@ from rlds.formats.bags.videos import is_keyframe, mux_clip
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
+    ABOUT_TEXTS,
     ALL_ROWS,
     DERIVED_DISCOUNT,
-    FACTS,
     About,
-    Can,
+    Capabilities,
     Fields,
     Origin,
     Source,
@@ -62,7 +62,7 @@ _KEYFRAME_SEARCH_MESSAGES = (30, 300, 1 << 40)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Steps:
+class _StepMessages:
     """The steps of an episode.
 
     Attributes:
@@ -103,12 +103,12 @@ class BagSource(Source):
     ) -> None:
         self._video, self._quality = video, quality
         self._recordings = find_recordings(path, self.family)
-        folders = {os.path.dirname(file) for it in self._recordings for file in it.files}
-        self.opened = Files(path, *sorted(folders)[:_MAX_COMPARED_FOLDERS], may_grow=True)
+        folders = {os.path.dirname(file) for r in self._recordings for file in r.files}
+        self.opened_files = Files(path, *sorted(folders)[:_MAX_COMPARED_FOLDERS], may_grow=True)
         if not self._recordings:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no recordings ({self.family}).")
         self._leaves_out = damaged_chunks == "leave_out"
-        self._stored: StoredEpisodes | None = None
+        self._stored_episodes: StoredEpisodes | None = None
         self._spans: list[tuple[int, EpisodeSpan]] | None = None
         self._cached_index: tuple[int, Index] | None = None
         self._digests: dict[int, str] = {}
@@ -116,7 +116,7 @@ class BagSource(Source):
         with source_errors(os.fspath(path)):
             sidecar = sidecar_in(self._recordings[0]) if self.family == "mcap" else None
             if sidecar is not None:
-                self._stored = StoredEpisodes(self._recordings, sidecar)
+                self._stored_episodes = StoredEpisodes(self._recordings, sidecar)
                 return
         self._is_proposed = bag_config is None
         user_config = None if bag_config is None else BagConfig.load(bag_config)
@@ -138,14 +138,14 @@ class BagSource(Source):
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
-        if self._stored is None:
+        if self._stored_episodes is None:
             self._readers = self._make_readers()
 
     # --- Topics and episodes
 
-    def _scan(self, config: BagConfig | None) -> Overview:
+    def _scan(self, config: BagConfig | None) -> RecordingOverview:
         """Scans recordings until each requested field has a message."""
-        overview = Overview()
+        overview = RecordingOverview()
         fields = {field.field for field in config.fields if field.topic} if config else set()
         for recording in self._recordings:
             try:
@@ -183,9 +183,9 @@ class BagSource(Source):
 
     def _make_readers(self) -> dict[str, FieldReader]:
         """Infers the types of fields from the first messages of their topics."""
-        firsts, config = self._overview.first_messages, self.config
+        messages, config = self._overview.first_messages, self.config
         return {
-            field.field: infer_reader(field, *firsts[field.field], config)
+            field.field: infer_reader(field, *messages[field.field], config)
             for field in config.fields
             if field.topic
         }
@@ -193,8 +193,9 @@ class BagSource(Source):
     @functools.cached_property
     @override
     def fields(self) -> Fields:
-        if self._stored:
-            return Fields(nest(self._stored.sidecar.steps), nest(self._stored.sidecar.episode))
+        if self._stored_episodes:
+            sidecar = self._stored_episodes.sidecar
+            return Fields(nest(sidecar.steps), nest(sidecar.episode))
         fields: dict[str, Any] = {rlds.DISCOUNT: DERIVED_DISCOUNT}
         for config in self.config.fields:
             path, shape = config.field, (config.size,) if config.size else ()
@@ -227,16 +228,16 @@ class BagSource(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(video=self._video, quality=self._quality)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(video=self._video, quality=self._quality)
 
     @functools.cached_property
     @override
     def about(self) -> About:
-        if self._stored:
-            stored = self._stored.sidecar.metadata
-            facts: dict[str, Any] = {name: str(stored.get(name, "")) for name in FACTS}
-            return About(**facts, metadata=dict(stored.get("metadata", {})))
+        if self._stored_episodes:
+            content = self._stored_episodes.sidecar.metadata
+            texts: dict[str, Any] = {name: str(content.get(name, "")) for name in ABOUT_TEXTS}
+            return About(**texts, metadata=dict(content.get("metadata", {})))
         topics = {
             topic: {"type": stats.channel.type, "encoding": stats.channel.encoding}
             for topic, stats in sorted(self._overview.topics.items())
@@ -260,13 +261,13 @@ class BagSource(Source):
     @override
     def inputs(self) -> Sequence[Any]:
         files = [file for recording in self._recordings for file in recording.files]
-        return files + [it.metadata_file for it in self._recordings if it.metadata_file]
+        return files + [r.metadata_file for r in self._recordings if r.metadata_file]
 
     # --- Episodes
 
     @override
     def num_episodes(self, split: str) -> int:
-        return len(self._recordings) if self._stored else len(self._all_spans())
+        return len(self._recordings) if self._stored_episodes else len(self._all_spans())
 
     def stored_file(self, index: int) -> epath.Path:
         """Returns the file of an exported episode."""
@@ -290,8 +291,8 @@ class BagSource(Source):
 
     @override
     def key(self, split: str, index: int) -> str:
-        if self._stored:
-            return self._stored.key(index)
+        if self._stored_episodes:
+            return self._stored_episodes.key(index)
         spans = self._all_spans()
         recording_index = spans[index][0]
         name = self._recordings[recording_index].name
@@ -304,8 +305,8 @@ class BagSource(Source):
     def read(
         self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
-        if self._stored:
-            return self._stored.read(
+        if self._stored_episodes:
+            return self._stored_episodes.read(
                 index, self.fields.step_paths(fields), self.fields.episode_paths(fields)
             )
         recording_index, span = self._all_spans()[index]
@@ -337,16 +338,16 @@ class BagSource(Source):
             metadata=metadata,
         )
 
-    def _find_steps(self, recording_index: int, span: EpisodeSpan) -> _Steps:
+    def _find_steps(self, recording_index: int, span: EpisodeSpan) -> _StepMessages:
         """Returns the steps of an episode that have a message for all required fields.
 
         Raises:
           SourceError: A step has no value, and the policy `missing` is "error".
         """
         recording, index = self._recordings[recording_index], self._load_index(recording_index)
-        tracks = {path: track.within(span.begin, span.end) for path, track in index.fields.items()}
+        tracks = {path: track.between(span.start, span.end) for path, track in index.fields.items()}
         # The keyframe may be before the episode.
-        tracks |= {path: index.fields[path].within(0, 2**63 - 1) for path in self._videos}
+        tracks |= {path: index.fields[path].between(0, 2**63 - 1) for path in self._videos}
         times = step_times(index, span, self.config, tracks)
         fields = {path: self.config.field(path) for path in tracks}
         messages = {p: match_rows(track, fields[p], times) for p, track in tracks.items()}
@@ -355,11 +356,11 @@ class BagSource(Source):
             config, is_present = fields[path], rows >= 0
             if not is_present.all() and config.missing == "error":
                 row = int(np.flatnonzero(~is_present)[0])
-                fault = f"{config.topic} has no message for this step"
-                raise SourceError(fault, file=recording.files[0], row=row, field=path)
+                problem = f"{config.topic} has no message for this step"
+                raise SourceError(problem, file=recording.files[0], row=row, field=path)
             if config.missing == "drop":
                 is_kept &= is_present
-        return _Steps(
+        return _StepMessages(
             recording,
             index,
             tracks,
@@ -381,14 +382,14 @@ class BagSource(Source):
         """Returns True if an episode is not truncated, not damaged, and has an end."""
         index = self._load_index(recording_index)
         flaws = index.flaws
-        reasons = [r for begin, end, r in flaws.damages if begin < span.end and end >= span.begin]
+        reasons = [r for start, end, r in flaws.damages if start < span.end and end >= span.start]
         if reasons and not self._leaves_out:
-            fault = f'{reasons[0]}. Pass damaged_chunks="leave_out" to read the rest'
-            raise SourceError(fault, file=self._recordings[recording_index].files[0])
+            problem = f'{reasons[0]}. Pass damaged_chunks="leave_out" to read the rest'
+            raise SourceError(problem, file=self._recordings[recording_index].files[0])
         is_cut = bool(flaws.cut) and span.end > index.last
         return not is_cut and not reasons and span.has_end
 
-    def _columns(self, steps: _Steps) -> dict[str, Any]:
+    def _columns(self, steps: _StepMessages) -> dict[str, Any]:
         """Returns the columns of numbers, stamps and ages, which are in the index."""
         columns: dict[str, Any] = {TIMESTAMP: steps.times}
         for path, track in steps.tracks.items():
@@ -409,7 +410,7 @@ class BagSource(Source):
                 columns[config.field] = shift_values(columns[config.source])
         return bool(configs)
 
-    def _fetch_columns(self, steps: _Steps, messages: Mapping[str, Any]) -> dict[str, Any]:
+    def _fetch_columns(self, steps: _StepMessages, messages: Mapping[str, Any]) -> dict[str, Any]:
         """Reads the columns of values that are not in the index, such as images.
 
         Args:
@@ -431,31 +432,31 @@ class BagSource(Source):
                 columns[path] = stack_values(row_values, readers[path].field)
         return columns
 
-    def _clip(self, steps: _Steps, path: str) -> Mapping[str, Any]:
+    def _clip(self, steps: _StepMessages, path: str) -> Mapping[str, Any]:
         """Returns the video packets from the keyframe before the first step to the last step."""
         rows, file = steps.messages[path], steps.recording.files[0]
         first, last = int(rows.min()), int(rows.max())
         codec = self._readers[path].field.doc
-        for before in _KEYFRAME_SEARCH_MESSAGES:
-            begin = max(first - before, 0)
-            packets = self._fetch_columns(steps, {path: np.arange(begin, last + 1)})[path]
+        for num_messages in _KEYFRAME_SEARCH_MESSAGES:
+            start = max(first - num_messages, 0)
+            packets = self._fetch_columns(steps, {path: np.arange(start, last + 1)})[path]
             with source_errors(file, field=path):
-                candidates = range(first - begin, -1, -1)
+                candidates = range(first - start, -1, -1)
                 keyframe = next((i for i in candidates if is_keyframe(packets[i], codec)), None)
                 if keyframe is not None:
-                    frames = (rows - (begin + keyframe)).astype(np.int64)
+                    frames = (rows - (start + keyframe)).astype(np.int64)
                     clip = mux_clip(list(packets[keyframe:]), codec)
                     return {CLIP: clip, FIRST: np.int64(frames[0]), FRAMES: frames}
         raise SourceError("no keyframe comes before the first step", file=file, field=path)
 
-    def _read_metadata(self, index: int, span: EpisodeSpan, steps: _Steps) -> dict[str, Any]:
+    def _read_metadata(self, index: int, span: EpisodeSpan, steps: _StepMessages) -> dict[str, Any]:
         """Returns the metadata of the recording of an episode."""
         if index not in self._digests:
             self._digests[index] = steps.recording.sha256()
         return {
             "files": ", ".join(file.name for file in steps.recording.files),
             "sha256": self._digests[index],
-            "begin": np.int64(max(span.begin, steps.index.first)),
+            "begin": np.int64(max(span.start, steps.index.first)),
             "end": np.int64(min(span.end, steps.index.last + 1)),
             "dropped_steps": np.int64(steps.num_dropped),
             "metadata": json.dumps(dict(span.metadata)),

@@ -21,7 +21,7 @@ _STATEMENT = re.compile(r"CREATE\s+(TABLE|(UNIQUE\s+)?INDEX)\s", re.IGNORECASE)
 
 
 def messages(
-    path: str, flaws: Flaws, topics: Collection[str] | None, begin: int, end: int
+    path: str, flaws: Flaws, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
     """Yields messages in the order of their rows; see `MessageReader`."""
     del flaws  # A SQLite bag is complete, or raises an error.
@@ -42,7 +42,7 @@ def messages(
             "SELECT id, topic_id, timestamp, data FROM messages WHERE id IN (SELECT id FROM "
             f"messages WHERE timestamp >= ? AND timestamp < ? AND topic_id IN ({placeholders})) "
             "ORDER BY id",
-            (begin, end, *channels),
+            (start, end, *channels),
         )
         last_id = -1
         for row_id, topic, time, data in rows:
@@ -62,8 +62,8 @@ def _check_tables(database: sqlite3.Connection) -> None:
             raise ValueError(f"not a rosbag2 database: {name!r} is not a table ({sql:.60})")
     for table in ("topics", "messages", "message_definitions"):
         columns = database.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
-        for column, hidden in columns:
-            if hidden:
+        for column, is_hidden in columns:
+            if is_hidden:
                 raise ValueError(f"not a rosbag2 database: {table}.{column} is a generated column")
 
 

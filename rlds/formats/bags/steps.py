@@ -38,7 +38,7 @@ _MAX_STEPS = 10_000_000
 class EpisodeSpan:
     """The first log time of an episode, its end, and its metadata record."""
 
-    begin: int = 0
+    start: int = 0
     end: int = LAST_TIME
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     has_end: bool = True
@@ -62,8 +62,8 @@ def find_spans(
         # If other ends have markers, the marker is missing.
         begins_end = all(is_begin for _, is_begin in index.markers)
         return [
-            EpisodeSpan(begin, end, has_end=end < LAST_TIME and (begins_end or not is_next_begin))
-            for (begin, is_begin), (end, is_next_begin) in itertools.pairwise(edges)
+            EpisodeSpan(start, end, has_end=end < LAST_TIME and (begins_end or not is_next_begin))
+            for (start, is_begin), (end, is_next_begin) in itertools.pairwise(edges)
             if is_begin
         ]
     if config.by == "metadata":
@@ -72,7 +72,7 @@ def find_spans(
             for name, content in records
             if name == config.name
         ]
-        return sorted(spans, key=lambda span: span.begin)
+        return sorted(spans, key=lambda span: span.start)
     log_times, pauses = index.clock.log_times, np.diff(index.clock.stamps)
     boundaries = np.flatnonzero((pauses > config.seconds * 1e9) | (pauses < -_MAX_BACKWARD_NS)) + 1
     times = [0, *log_times[boundaries].tolist(), LAST_TIME]
@@ -88,12 +88,12 @@ def step_times(
       ValueError: The stamps jump.
     """
     if config.clock.topic:
-        first, after = np.searchsorted(index.clock.log_times, [span.begin, span.end], side="left")
-        stamps = index.clock.stamps[first:after]
+        start, stop = np.searchsorted(index.clock.log_times, [span.start, span.end], side="left")
+        stamps = index.clock.stamps[start:stop]
         _check_runs(stamps, config.clock.topic)
         return np.sort(stamps, kind="stable")
     # Messages before the episode provide the values at its begin, but do not extend it.
-    series = [track.stamps[track.log_times >= span.begin] for track in tracks.values()]
+    series = [track.stamps[track.log_times >= span.start] for track in tracks.values()]
     series = [stamps for stamps in series if len(stamps)]
     if not series:
         return np.zeros(0, np.int64)
@@ -135,15 +135,15 @@ def match_rows(track: Track, field: FieldConfig, times: Any) -> Any:
     rows = np.searchsorted(stamps, times, side="right") - 1
     next_rows = np.minimum(rows + 1, num_messages - 1)
     if field.policy == "nearest":
-        before = np.maximum(rows, 0)
-        is_nearer = stamps[next_rows] - times < times - stamps[before]
-        rows = np.where(is_nearer | (rows < 0), next_rows, before)
+        previous_rows = np.maximum(rows, 0)
+        is_nearer = stamps[next_rows] - times < times - stamps[previous_rows]
+        rows = np.where(is_nearer | (rows < 0), next_rows, previous_rows)
     elif field.policy == "first":
         rows = np.searchsorted(stamps, times, side="left")
         usual_step = int(np.median(np.diff(times))) if len(times) > 1 else 10**8
-        ends = np.append(times[1:], times[-1:] + usual_step)
-        is_before_next = (rows < num_messages) & (stamps[np.minimum(rows, num_messages - 1)] < ends)
-        rows = np.where(is_before_next, rows, -1)
+        end_times = np.append(times[1:], times[-1:] + usual_step)
+        is_before_end = stamps[np.minimum(rows, num_messages - 1)] < end_times
+        rows = np.where(is_before_end & (rows < num_messages), rows, -1)
     elif field.policy in ("linear", "slerp"):
         is_exact = stamps[rows] == times
         is_between = (rows >= 0) & (next_rows > rows)
@@ -176,7 +176,7 @@ def sample_values(track: Track, field: FieldConfig, rows: Any, times: Any) -> An
     is_present = rows >= 0
     if field.policy in ("linear", "slerp") and is_present.any():
         is_slerp = field.policy == "slerp"
-        values[is_present] = _between(track, rows[is_present], times[is_present], is_slerp)
+        values[is_present] = _interpolate(track, rows[is_present], times[is_present], is_slerp)
     else:
         values[is_present] = track.values[rows[is_present]]
     if values.dtype.kind == "f":
@@ -184,13 +184,13 @@ def sample_values(track: Track, field: FieldConfig, rows: Any, times: Any) -> An
     return values
 
 
-def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
+def _interpolate(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
     """Interpolates between messages; keeps values at the exact time unchanged."""
     next_rows = np.minimum(rows + 1, len(track.values) - 1)
-    before, begin, end = track.values[rows], track.stamps[rows], track.stamps[next_rows]
-    fraction = (times - begin) / np.maximum(end - begin, 1)
-    fraction = fraction.reshape(-1, *[1] * (before.ndim - 1))
-    begin_values, end_values = before.astype(np.float64), track.values[next_rows].astype(np.float64)
+    values, start_times, end_times = track.values[rows], track.stamps[rows], track.stamps[next_rows]
+    fraction = (times - start_times) / np.maximum(end_times - start_times, 1)
+    fraction = fraction.reshape(-1, *[1] * (values.ndim - 1))
+    begin_values, end_values = values.astype(np.float64), track.values[next_rows].astype(np.float64)
     if is_slerp:
         cosine = np.sum(begin_values * end_values, axis=-1, keepdims=True)
         # The same rotation, by the shorter path.
@@ -205,8 +205,8 @@ def _between(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
         interpolated /= np.maximum(np.linalg.norm(interpolated, axis=-1, keepdims=True), 1e-12)
     else:
         interpolated = begin_values + (end_values - begin_values) * fraction
-    is_exact = (begin == times).reshape(fraction.shape)
-    return np.where(is_exact, before, interpolated.astype(before.dtype))
+    is_exact = (start_times == times).reshape(fraction.shape)
+    return np.where(is_exact, values, interpolated.astype(values.dtype))
 
 
 def shift_values(column: Any) -> Any:
@@ -225,8 +225,8 @@ def stack_values(values: Sequence[Any], field: Field) -> Any:
     for row, value in enumerate(values):
         if value is not None:
             if value.shape != column.shape[1:] or value.dtype != column.dtype:
-                got = f"{value.dtype} of shape {value.shape}"
-                raise ValueError(f"{got}, expected {field}, as in the first message")
+                actual = f"{value.dtype} of shape {value.shape}"
+                raise ValueError(f"{actual}, expected {field}, as in the first message")
             column[row] = value
     return column
 

@@ -69,8 +69,8 @@ class StoredEpisodes:
           SourceError: The episode is damaged.
         """
         recording = self._recordings[index]
-        packed = recording.attachment(EPISODE_ATTACHMENT)
-        if packed is None:
+        attachment = recording.attachment(EPISODE_ATTACHMENT)
+        if attachment is None:
             raise SourceError("not an episode that RLDS exported", file=recording.files[0])
         with source_errors(recording.files[0]):
             topics = self.sidecar.episode_paths.items()
@@ -83,7 +83,7 @@ class StoredEpisodes:
                 is_key = np.array([is_keyframe(packet, "h264") for packet in packets], np.bool_)
                 clip = clip_values(clip_of(packets, is_key, "h264", rate))
                 values |= {f"{camera}/{name}": value for name, value in clip.items()}
-            return self.sidecar.unpack(packed, columns, fields, values)
+            return self.sidecar.unpack(attachment, columns, fields, values)
 
     def _columns(
         self, recording: BagRecording, fields: Collection[str], videos: Mapping[str, str]
@@ -101,8 +101,8 @@ class StoredEpisodes:
                 extractors[channel] = _make_extractor(channel, kinds[path])
             rows[path][message.sequence] = extractors[channel](message.data)
         if flaws.cut or flaws.damages:
-            why = flaws.cut or flaws.damages[0][2]
-            raise SourceError(why, file=recording.files[0])
+            reason = flaws.cut or flaws.damages[0][2]
+            raise SourceError(reason, file=recording.files[0])
         return {path: _column(messages, kinds[path]) for path, messages in rows.items()}
 
 

@@ -45,11 +45,11 @@ class Track:
         values = None if self.values is None else self.values[rows]
         return Track(self.log_times[rows], self.stamps[rows], self.indices[rows], values)
 
-    def within(self, begin: int, end: int) -> Track:
+    def between(self, start: int, end: int) -> Track:
         """Returns the track between two log times, with one earlier message, ordered by stamps."""
-        first, after = np.searchsorted(self.log_times, [begin, end], side="left")
-        rows = np.arange(max(first - 1, 0), after)
-        if first and first < after and self.stamps[first - 1] > self.stamps[first:after].min():
+        first, stop = np.searchsorted(self.log_times, [start, end], side="left")
+        rows = np.arange(max(first - 1, 0), stop)
+        if first and first < stop and self.stamps[first - 1] > self.stamps[first:stop].min():
             rows = rows[1:]  # The stamp belongs to another recording.
         return self.select(rows[np.argsort(self.stamps[rows], kind="stable")])
 
@@ -84,11 +84,11 @@ class _TrackBuilder:
         self._times: list[tuple[int, int, int]] = []
         self._values: list[Any] = []
 
-    def add(self, log_time: int, stamp: int, decoded: Any) -> None:
+    def add(self, log_time: int, stamp: int, content: Any) -> None:
         index, self._count = self._count, self._count + 1
         if self._reader is not None:
             try:
-                self._values.append(np.array(self._reader.value(decoded)))
+                self._values.append(np.array(self._reader.value(content)))
             except NoValueError:
                 return
         self._times.append((log_time, stamp, index))
@@ -133,25 +133,25 @@ def make_index(
         if not fields and topic not in (config.clock.topic, marker_topic):
             continue
         is_raw = all(field.path == BYTES and field.stamp != "header" for _, field in fields)
-        decoded = None
+        content = None
         if topic in (config.clock.topic, marker_topic) or not is_raw:
-            decoded = decoder_of(message.channel)(message.data)
+            content = decoder_of(message.channel)(message.data)
         if topic == config.clock.topic:
-            clock.add(log_time, _stamp(message, decoded, config.clock), None)
+            clock.add(log_time, _stamp(message, content, config.clock), None)
         if topic == marker_topic:
-            is_begin = _is_begin(value_at(decoded, config.episodes.path), config.episodes)
+            is_begin = _is_begin(value_at(content, config.episodes.path), config.episodes)
             markers += [] if is_begin is None else [(log_time, is_begin)]
         for builder, field in fields:
-            stamp = _stamp(message, decoded, field)
-            builder.add(log_time, stamp, message.data if field.path == BYTES else decoded)
+            stamp = _stamp(message, content, field)
+            builder.add(log_time, stamp, message.data if field.path == BYTES else content)
     tracks = {path: builder.track() for path, builder in builders.items()}
     return Index(clock.track(), tracks, sorted(markers), flaws, first, last)
 
 
-def _stamp(message: Message, decoded: Any, config: FieldConfig | Clock) -> int:
+def _stamp(message: Message, content: Any, config: FieldConfig | Clock) -> int:
     if config.stamp == "publish_time":
         return message.publish_time
-    stamp = header_stamp(decoded) if config.stamp == "header" else 0
+    stamp = header_stamp(content) if config.stamp == "header" else 0
     return stamp if 0 < stamp < LAST_TIME else message.log_time
 
 
@@ -193,7 +193,7 @@ def read_values(
     ]
     if not times:
         return {path: {} for path in indices}
-    begin, end = min(int(it.min()) for it in times), max(int(it.max()) for it in times) + 1
+    start, end = min(int(t.min()) for t in times), max(int(t.max()) for t in times) + 1
     values: dict[str, dict[int, Any]] = {path: {} for path in indices}
     topics: dict[str, list[str]] = {}
     for path in indices:
@@ -202,15 +202,15 @@ def read_values(
     expected = {}
     for topic, paths in topics.items():
         track = tracks[paths[0]]
-        inside = track.select((track.log_times >= begin) & (track.log_times < end))
+        inside = track.select((track.log_times >= start) & (track.log_times < end))
         expected[topic] = iter(sorted(zip(inside.indices.tolist(), inside.log_times.tolist())))
     decoder_of = functools.cache(functools.partial(make_decoder, types=config.types))
-    for message in recording.messages(Flaws(), topics, begin, end):
+    for message in recording.messages(Flaws(), topics, start, end):
         topic = message.channel.topic
         index, log_time = next(expected[topic], (0, None))
         if log_time != message.log_time:
-            fault = f"the message of {topic} at {log_time} is now at {message.log_time}"
-            raise SourceError(f"{fault}: the file changed", file=recording.files[0])
+            problem = f"the message of {topic} at {log_time} is now at {message.log_time}"
+            raise SourceError(f"{problem}: the file changed", file=recording.files[0])
         for path in topics[topic]:
             if index in indices[path]:
                 reader = readers[path]

@@ -262,20 +262,20 @@ def _compressed_reader(config: FieldConfig, path: str, image: Any, is_json: bool
         return FieldReader(
             field, config, lambda message: _content(value_at(message, path), is_json), "video"
         )
-    skipped, unit = 0, None
+    offset, unit = 0, None
     if is_png(data[_DEPTH_HEADER.size :]) and not is_png(data):
-        skipped, encoding = _DEPTH_HEADER.size, _depth_encoding(image)
+        offset, encoding = _DEPTH_HEADER.size, _depth_encoding(image)
         if encoding == "32fc1":
             return _depth_reader(config, path, image, is_json)
         unit = config.unit or _DEPTH_UNITS.get(encoding)
 
     def value(message: Any) -> bytes:
-        content = _content(value_at(message, path), is_json)[skipped:]
+        content = _content(value_at(message, path), is_json)[offset:]
         if not content:
             raise NoValueError("it is empty")
         return content
 
-    data = data[skipped:]
+    data = data[offset:]
     if is_png(data):
         shape, dtype = png_shape(data)
         return FieldReader(Field(dtype, shape, encoding="png", unit=unit), config, value, "image")

@@ -33,7 +33,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
     About,
-    Can,
+    Capabilities,
     Fields,
     Lengths,
     Origin,
@@ -123,7 +123,7 @@ class CalvinSource(Source):
         self._embedding_size = max(split.embedding_size for split in self._splits.values())
         first = next(iter(self._splits.values()))
         with open_npz(first.step(first.ranges[0][0])) as step:
-            self._shapes = _shapes_of(step)
+            self._shapes = _read_shapes(step)
             if action not in self._shapes:
                 raise step.error("no such array", action)
         self._paths = {self._path_of(name): name for name in self._shapes}
@@ -170,12 +170,12 @@ class CalvinSource(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             lengths=self._lengths,
             reads_rows=True,
             totals=self._totals,
-            faults=lambda split: self._splits[split].faults(),
+            faults=lambda split: self._splits[split].find_faults(),
         )
 
     @override
@@ -209,14 +209,14 @@ class CalvinSource(Source):
         length = last + 1 - first
         paths = [path for path in self.fields.step_paths(fields) if path in self._paths]
         step_indices = range(first, last + 1)[rows]
-        derived = derived_columns(length, length, terminal=False)
+        flags = derived_columns(length, length, terminal=False)
         annotations = data.annotations_of(index, self._embedding_size)
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(
                 {
                     **self._columns(split, index, step_indices, paths),
-                    **{path: column[rows] for path, column in derived.items()},
+                    **{path: column[rows] for path, column in flags.items()},
                 }
             ),
             origin=Origin(f"{split}/{data.step(first).name}", first, last + 1),
@@ -231,11 +231,11 @@ class CalvinSource(Source):
     ) -> dict[str, np.ndarray]:
         """Reads fields of some steps, by their indices."""
         data = self._splits[split]
-        begin = data.ranges[index][0]
+        start = data.ranges[index][0]
         files = [data.step(i) for i in step_indices] if paths else []
         for i, file in zip(step_indices, files):
             if not file.exists():  # Checked before memory is allocated.
-                raise SourceError("no such file", file=file, row=i - begin)
+                raise SourceError("no such file", file=file, row=i - start)
         columns = {}
         for path in paths:
             dtype, shape = self._shapes[self._paths[path]]
@@ -247,19 +247,19 @@ class CalvinSource(Source):
                     for path in paths:
                         columns[path][row] = step.read(self._paths[path])
             except SourceError as error:
-                error.locate(episode=self.key(split, index), row=step_indices[row] - begin)
+                error.locate(episode=self.key(split, index), row=step_indices[row] - start)
                 raise
         return columns
 
     def _check(self, step: NpzFile) -> None:
-        shapes = _shapes_of(step)
+        shapes = _read_shapes(step)
         for name in {*shapes, *self._shapes}:
             if shapes.get(name) != self._shapes.get(name):
-                got, expected = (
-                    "no such array" if it is None else f"{it[0]} of shape {it[1]}"
-                    for it in (shapes.get(name), self._shapes.get(name))
+                actual, expected = (
+                    "no such array" if array is None else f"{array[0]} of shape {array[1]}"
+                    for array in (shapes.get(name), self._shapes.get(name))
                 )
-                raise step.error(f"{got}, but the first step has {expected}", name)
+                raise step.error(f"{actual}, but the first step has {expected}", name)
 
 
 class _Split:
@@ -278,19 +278,19 @@ class _Split:
 
     def __init__(self, directory: epath.Path, annotations: str) -> None:
         self._directory, self._annotations_file = directory, directory / annotations / _ANNOTATIONS
-        ends = read_npy(directory / _BOUNDS)
-        if getattr(ends, "dtype", np.dtype("O")).kind not in "iu" or ends.shape[1:] != (2,):
+        bounds = read_npy(directory / _BOUNDS)
+        if getattr(bounds, "dtype", np.dtype("O")).kind not in "iu" or bounds.shape[1:] != (2,):
             raise SourceError("expected two integers for each range", file=directory / _BOUNDS)
-        if not len(ends):
+        if not len(bounds):
             raise SourceError("expected at least one range", file=directory / _BOUNDS)
-        self.ranges = [(int(first), int(last)) for first, last in ends]
-        before = -1
+        self.ranges = [(int(first), int(last)) for first, last in bounds]
+        previous_last = -1
         for row, (first, last) in enumerate(sorted(self.ranges)):
-            if first <= before or last < first:
-                why = "overlaps another range" if last >= first else "ends before it begins"
-                fault = f"the range {first} to {last} {why}"
-                raise SourceError(fault, file=directory / _BOUNDS, row=row)
-            before = last
+            if first <= previous_last or last < first:
+                reason = "overlaps another range" if last >= first else "ends before it begins"
+                problem = f"the range {first} to {last} {reason}"
+                raise SourceError(problem, file=directory / _BOUNDS, row=row)
+            previous_last = last
         if (total := sum(last + 1 - first for first, last in self.ranges)) > _MAX_STEPS:
             raise SourceError(f"{total:,} steps", file=directory / _BOUNDS)
         self._width = self._find_width()
@@ -339,11 +339,11 @@ class _Split:
                 texts, tasks, embeddings = language["ann"], language["task"], language.get("emb")
                 windows = list(content["info"]["indx"])
                 self._annotations = _annotations_of(windows, texts, tasks, embeddings)
-        begins, ends = self._annotations["begin"], self._annotations["end"]
+        starts, stops = self._annotations["begin"], self._annotations["end"]
         ranges = np.array(self.ranges)
         order = np.argsort(ranges[:, 0])
-        positions = np.searchsorted(ranges[order, 0], begins, "right") - 1
-        is_inside = (positions >= 0) & (begins < ends) & (ends <= ranges[order[positions], 1] + 1)
+        positions = np.searchsorted(ranges[order, 0], starts, "right") - 1
+        is_inside = (positions >= 0) & (starts < stops) & (stops <= ranges[order[positions], 1] + 1)
         self._range_of = np.where(is_inside, order[positions], -1)
         self.num_annotations = int(is_inside.sum())
         embeddings = self._annotations.get("embedding")
@@ -375,12 +375,12 @@ class _Split:
             for index in range(first, last + 1):
                 yield os.path.join(directory, f"episode_{index:0{self._width}d}.npz")
 
-    def faults(self) -> Iterator[SourceError]:
+    def find_faults(self) -> Iterator[SourceError]:
         """Yields annotations and steps outside all ranges."""
         for row in np.flatnonzero(self._range_of < 0).tolist():
-            begin, end = (int(self._annotations[name][row]) for name in ("begin", "end"))
-            fault = f"the window from {begin} to {end - 1} is outside all ranges of {_BOUNDS}"
-            yield SourceError(fault, file=self._annotations_file, row=row)
+            start, end = (int(self._annotations[name][row]) for name in ("begin", "end"))
+            problem = f"the window from {start} to {end - 1} is outside all ranges of {_BOUNDS}"
+            yield SourceError(problem, file=self._annotations_file, row=row)
         indices = set()
         for entry in stores.list_directory(self._directory):
             if match := _STEP.fullmatch(entry.name):
@@ -420,5 +420,5 @@ def _find_splits(path: str | os.PathLike[str]) -> dict[str, epath.Path]:
     return folders if any(is_there(folder / _BOUNDS) for folder in folders.values()) else {}
 
 
-def _shapes_of(step: NpzFile) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+def _read_shapes(step: NpzFile) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     return {name: (array.dtype, array.shape) for name, array in step.arrays.items()}

@@ -63,7 +63,7 @@ class D3rlpyExport(Export):
         # The fields of steps by the names of columns, `<column>/<index>` for elements of tuples;
         # empty if zeros are written.
         self._paths: dict[str, str] = {}
-        columns = self.recorded().get("columns", {})
+        columns = self.recorded_metadata().get("columns", {})
         if columns and any(is_below(path, LAST) for path, _ in leaves_at(episodes.spec, None)):
             self.unchecked = {"key"}  # The index in the file.
             for column, count in columns.items():
@@ -107,22 +107,22 @@ class D3rlpyExport(Export):
             layout = self._sidecar or Sidecar.metadata_only(self.episodes, self.format)
             sidecar = hdf5_sidecar_writer(file, layout)
             count = 0
-            for each in self.each_or_stored():
-                if isinstance(each, Location):
+            for item in self.iter_items():
+                if isinstance(item, Location):
                     columns = [*self._paths, TERMINATED]
                     names = {
-                        _array_name(name, each.index): _array_name(name, count) for name in columns
+                        _array_name(name, item.index): _array_name(name, count) for name in columns
                     }
-                    staged.copy(each.source, names, file)
+                    staged.copy(item.source, names, file)
                 else:
-                    for name, column in self._columns_of(each):
+                    for name, column in self._columns_of(item):
                         file[_array_name(name, count)] = column
                 if self._sidecar is None:
                     pass
-                elif isinstance(each, Location):
-                    copy_row(each, sidecar)
+                elif isinstance(item, Location):
+                    copy_row(item, sidecar)
                 else:
-                    sidecar.add(each)
+                    sidecar.add(item)
                 count += 1
                 check()
             sidecar.close()
@@ -137,8 +137,8 @@ class D3rlpyExport(Export):
         for name, path in self._paths.items():
             zeros = np.zeros(episode.num_steps, np.float32)
             values = np.asarray(lookup(episode.steps, path) if path else zeros)[:end]
-            has_last = self._sidecar is None and not terminated
-            if has_last and not is_below(path, rlds.OBSERVATION):
+            has_final_row = self._sidecar is None and not terminated
+            if has_final_row and not is_below(path, rlds.OBSERVATION):
                 last = np.asarray(lookup(episode.metadata[LAST], path), values.dtype)
                 values = np.concatenate([values[:-1], last[np.newaxis]])
             # Actions and rewards are vectors in each step.

@@ -26,7 +26,7 @@ from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable, bounds
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_values import read_constant
-from rlds.sources.source import ALL_ROWS, About, Can, Origin, SourceError, require_files
+from rlds.sources.source import ALL_ROWS, About, Capabilities, Origin, SourceError, require_files
 from rlds.sources.texts import as_text
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_below
@@ -70,18 +70,18 @@ class D3rlpySource(RowsSource):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         (file,) = require_files(path)
         self._file = Hdf5File(file)
-        with self._file.read() as opened:
-            self._is_first = _EPISODE_TERMINALS in opened
+        with self._file.read() as h5_file:
+            self._is_first = _EPISODE_TERMINALS in h5_file
             self._constants: dict[str, Any] = {}
             if self._is_first:
-                self._find_episodes(opened)
+                self._find_episodes(h5_file)
             else:
-                self._read_index(opened)
+                self._read_index(h5_file)
             missing = {OBSERVATIONS, ACTIONS, REWARDS, TERMINATED} - {*self._columns}
             if missing:
                 raise self._file.error(f"no column {min(missing)!r}", _COLUMNS)
             self.step_fields = {
-                field: self._field(opened, name) for field, name in self._names(0).items()
+                field: self._field(h5_file, name) for field, name in self._names(0).items()
             }
         of_transitions = (path for path in self.step_fields if not is_below(path, rlds.OBSERVATION))
         self.table = RowsTable(
@@ -90,36 +90,36 @@ class D3rlpySource(RowsSource):
             leftovers={path: f"{LAST}/{path}" for path in of_transitions},
         )
 
-    def _read_index(self, opened: Any) -> None:
+    def _read_index(self, h5_file: Any) -> None:
         """Reads the columns and the number of episodes."""
-        version = as_text(self._value(opened, _VERSION))
+        version = as_text(self._value(h5_file, _VERSION))
         if version != VERSION:
-            fault = (
+            problem = (
                 f"version {version!r}, expected {VERSION!r}: load it with d3rlpy, and dump it again"
             )
-            raise self._file.error(fault, _VERSION)
-        self._columns = [as_text(name) for name in self._value(opened, _COLUMNS)]
-        self._count = int(self._value(opened, _NUM_EPISODES))
-        if self._count < 1 or self._count > len(opened):
-            fault = f"{self._count} episodes, but {len(opened)} arrays"
-            raise self._file.error(fault, _NUM_EPISODES)
-        self._tuple_sizes = self._find_tuple_sizes(opened, 0)
+            raise self._file.error(problem, _VERSION)
+        self._columns = [as_text(name) for name in self._value(h5_file, _COLUMNS)]
+        self._count = int(self._value(h5_file, _NUM_EPISODES))
+        if self._count < 1 or self._count > len(h5_file):
+            problem = f"{self._count} episodes, but {len(h5_file)} arrays"
+            raise self._file.error(problem, _NUM_EPISODES)
+        self._tuple_sizes = self._find_tuple_sizes(h5_file, 0)
 
-    def _find_episodes(self, opened: Any) -> None:
+    def _find_episodes(self, h5_file: Any) -> None:
         """Finds the columns and the episodes in a file of d3rlpy 1."""
-        self._terminals, self._marked = (
-            np.asarray(self._value(opened, name)).reshape(-1) != 0
+        self._terminals, self._is_end = (
+            np.asarray(self._value(h5_file, name)).reshape(-1) != 0
             for name in (_TERMINALS, _EPISODE_TERMINALS)
         )
         num_rows = len(self._terminals)
-        if len(self._marked) != num_rows or not num_rows:
-            fault = f"{len(self._marked)} rows, but there are {num_rows} terminals"
-            raise self._file.error(fault, _EPISODE_TERMINALS)
-        self._marked |= self._terminals
-        self._ends = np.union1d(np.flatnonzero(self._marked) + 1, [num_rows])
-        self._count = len(self._ends)
+        if len(self._is_end) != num_rows or not num_rows:
+            problem = f"{len(self._is_end)} rows, but there are {num_rows} terminals"
+            raise self._file.error(problem, _EPISODE_TERMINALS)
+        self._is_end |= self._terminals
+        self._end_rows = np.union1d(np.flatnonzero(self._is_end) + 1, [num_rows])
+        self._count = len(self._end_rows)
         other_arrays = {
-            name: self._file.array(opened, name) for name in opened if name not in _FIRST_VERSION
+            name: self._file.array(h5_file, name) for name in h5_file if name not in _FIRST_VERSION
         }
         rows = [name for name, array in other_arrays.items() if array.shape[:1] == (num_rows,)]
         self._constants = {
@@ -130,16 +130,16 @@ class D3rlpySource(RowsSource):
         self._columns = [OBSERVATIONS, ACTIONS, REWARDS, *rows, TERMINATED]
         self._tuple_sizes = dict.fromkeys(self._columns, 0)
 
-    def _value(self, opened: Any, name: str) -> Any:
-        return self._file.array(opened, name)[()]
+    def _value(self, h5_file: Any, name: str) -> Any:
+        return self._file.array(h5_file, name)[()]
 
-    def _find_tuple_sizes(self, opened: Any, index: int) -> dict[str, int]:
+    def _find_tuple_sizes(self, h5_file: Any, index: int) -> dict[str, int]:
         """Returns the number of arrays of each column that is a tuple; 0 for a single array."""
         sizes = {}
         for column in self._columns:
             sizes[column] = 0
-            if f"{column}_{index}" not in opened:
-                while f"{column}_{index}_{sizes[column]}" in opened:
+            if f"{column}_{index}" not in h5_file:
+                while f"{column}_{index}_{sizes[column]}" in h5_file:
                     sizes[column] += 1
                 if not sizes[column]:
                     raise self._file.error("no such array", f"{column}_{index}")
@@ -160,14 +160,14 @@ class D3rlpySource(RowsSource):
 
     def _bounds(self, index: int) -> tuple[int, int]:
         """Returns the row range of an episode (d3rlpy 1), or its index range (d3rlpy 2)."""
-        return bounds(self._ends, index) if self._is_first else (index, index + 1)
+        return bounds(self._end_rows, index) if self._is_first else (index, index + 1)
 
     def _slice(self, index: int) -> slice:
         """Returns the rows of an episode in its arrays."""
         return slice(*self._bounds(index)) if self._is_first else ALL_ROWS
 
-    def _field(self, opened: Any, name: str) -> Field:
-        array = self._file.array(opened, name)
+    def _field(self, h5_file: Any, name: str) -> Field:
+        array = self._file.array(h5_file, name)
         if array.dtype.kind not in "biufc" or not array.shape:
             raise self._file.error(f"{array.dtype} of shape {array.shape}, expected rows", name)
         shape = array.shape[1:] or ((1,) if name == ACTIONS else ())
@@ -178,17 +178,17 @@ class D3rlpySource(RowsSource):
     @override
     def about(self) -> About:
         # The number of elements of each tuple; for d3rlpy 1, also the constants of the file.
-        own = {"constants": self._constants} if self._is_first else {"version": VERSION}
+        variant = {"constants": self._constants} if self._is_first else {"version": VERSION}
         return About(
             description="Episodes of a d3rlpy dataset.",
             homepage="https://d3rlpy.readthedocs.io",
-            metadata={METADATA_KEY: {"columns": self._tuple_sizes, **own}},
+            metadata={METADATA_KEY: {"columns": self._tuple_sizes, **variant}},
         )
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             hold_open=lambda: self._file,  # The file stays open.
             sidecar=lambda: read_hdf5_sidecar(self._file),
         )
@@ -205,20 +205,20 @@ class D3rlpySource(RowsSource):
         """Returns a key from the index of the episode."""
         return f"episode_{index}"
 
-    def _terminated(self, opened: Any, index: int) -> bool:
+    def _is_terminated(self, h5_file: Any, index: int) -> bool:
         if self._is_first:
-            return bool(self._terminals[self._ends[index] - 1])
-        return bool(np.asarray(self._value(opened, f"{TERMINATED}_{index}")).reshape(-1)[-1])
+            return bool(self._terminals[self._end_rows[index] - 1])
+        return bool(np.asarray(self._value(h5_file, f"{TERMINATED}_{index}")).reshape(-1)[-1])
 
     @override
     def _find_rows(self, split: str, index: int) -> EpisodeRows:
-        with self._file.read(episode=self.key(split, index)) as opened:
-            terminated, lengths = self._terminated(opened, index), {}
+        with self._file.read(episode=self.key(split, index)) as h5_file:
+            terminated, lengths = self._is_terminated(h5_file, index), {}
             for path, name in self._names(index).items():
-                if (field := self._field(opened, name)) != self.step_fields[path]:
-                    fault = f"{field}, but the first episode has {self.step_fields[path]}"
-                    raise self._file.error(fault, name)
-                num_rows = self._file.array(opened, name).shape[0]
+                if (field := self._field(h5_file, name)) != self.step_fields[path]:
+                    problem = f"{field}, but the first episode has {self.step_fields[path]}"
+                    raise self._file.error(problem, name)
+                num_rows = self._file.array(h5_file, name).shape[0]
                 lengths[name] = len(range(num_rows)[self._slice(index)])
         if len({*lengths.values()}) != 1 or min(lengths.values()) < 1:
             raise SourceError(f"columns of different lengths: {lengths}", file=self._file.path)
@@ -227,16 +227,16 @@ class D3rlpySource(RowsSource):
             lengths[name],
             terminated,
             "" if terminated else "row",
-            not self._is_first or bool(self._marked[self._ends[index] - 1]),
+            not self._is_first or bool(self._is_end[self._end_rows[index] - 1]),
             index,
         )
 
     @override
     def _read_rows(self, episode: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
         index = episode.handle
-        with self._file.read(episode=self.key("", index)) as opened:
+        with self._file.read(episode=self.key("", index)) as h5_file:
             columns = {
-                path: self._file.array(opened, name)[self._slice(index)]
+                path: self._file.array(h5_file, name)[self._slice(index)]
                 for path, name in self._names(index).items()
                 if path in paths
             }

@@ -44,8 +44,8 @@ class Boundary:
         rules, length = self.rules, self.length
         unknown = sorted(set(rules) - set(BOUNDARY_RULES))
         if unknown or not rules:
-            got = unknown or "no rule"
-            raise ValueError(f"boundary: got {got}, expected some of {BOUNDARY_RULES}")
+            actual = unknown or "no rule"
+            raise ValueError(f"boundary: got {actual}, expected some of {BOUNDARY_RULES}")
         if TIMEOUTS in rules and TIMEOUTS not in arrays:
             raise ValueError(f"boundary: {name} has no timeouts; it has {list(arrays)}")
         if "infos_index" in rules and not has_index(arrays):
@@ -82,19 +82,19 @@ class Boundary:
           terminals: The terminal flags of all rows.
           timeouts: The timeout flags of all rows.
         """
-        ends = np.zeros(len(terminals), bool)
+        is_end = np.zeros(len(terminals), bool)
         if "flags" in self.rules:
-            ends |= terminals | timeouts
+            is_end |= terminals | timeouts
         if "timeouts" in self.rules:
-            ends |= timeouts
+            is_end |= timeouts
         if "infos_index" in self.rules:
-            ends |= _compare(reader, INFOS, INFOS, np.not_equal)
+            is_end |= _compare(reader, INFOS, INFOS, np.not_equal)
         if "observation_jump" in self.rules:
             if NEXT_OBSERVATIONS in arrays:
-                ends |= _compare(reader, NEXT_OBSERVATIONS, OBSERVATIONS, differ)
+                is_end |= _compare(reader, NEXT_OBSERVATIONS, OBSERVATIONS, differ)
             else:
-                ends |= _compare(reader, OBSERVATIONS, OBSERVATIONS, self._is_jump)
-        return ends
+                is_end |= _compare(reader, OBSERVATIONS, OBSERVATIONS, self._is_jump)
+        return is_end
 
     def _is_jump(self, rows: np.ndarray, next_rows: np.ndarray) -> Any:
         """Whether the position (first two numbers) jumps farther than `jump` to the next row."""
@@ -102,13 +102,13 @@ class Boundary:
 
     def cut(self, is_end: np.ndarray) -> np.ndarray:
         """Returns the end rows of episodes, including the ends of the file and of windows."""
-        ends = np.union1d(np.flatnonzero(is_end) + 1, [len(is_end)])
+        end_rows = np.union1d(np.flatnonzero(is_end) + 1, [len(is_end)])
         length = self.length
         if length is None:
-            return ends
-        begins = [0, *ends[:-1]]
-        windows = [np.arange(begin + length, end, length) for begin, end in zip(begins, ends)]
-        return np.union1d(ends, np.concatenate(windows))
+            return end_rows
+        starts = [0, *end_rows[:-1]]
+        windows = [np.arange(start + length, end, length) for start, end in zip(starts, end_rows)]
+        return np.union1d(end_rows, np.concatenate(windows))
 
 
 def has_index(arrays: Mapping[str, Field]) -> bool:
@@ -117,9 +117,9 @@ def has_index(arrays: Mapping[str, Field]) -> bool:
     return infos is not None and not infos.shape and infos.column_dtype.kind in "iu"
 
 
-def _compare(reader: RowReader, name: str, following: str, compare: Callable[..., Any]) -> Any:
+def _compare(reader: RowReader, name: str, next_name: str, compare: Callable[..., Any]) -> Any:
     """Returns the result of a comparison of each row with the next; false for the last row."""
     result = np.zeros(reader.sizes(name)[0], bool)
-    for begin, rows, next_rows in reader.pairs(name, following):
-        result[begin : begin + len(rows)] = compare(rows, next_rows)
+    for start, rows, next_rows in reader.pairs(name, next_name):
+        result[start : start + len(rows)] = compare(rows, next_rows)
     return result

@@ -87,13 +87,13 @@ class D4rlExport(Export):
             self._arrays[REWARDS] = rlds.REWARD
         # The other contents of the original file.
         self._is_recorded = self.format in episodes.metadata
-        recorded = episodes.metadata.get(METADATA_KEY, {}) if self._is_recorded else {}
-        self._recorded: Mapping[str, Any] = recorded
-        taken = {*self._arrays.values(), *rlds.STEP_FLAGS, rlds.DISCOUNT, rlds.REWARD}
+        old_metadata = episodes.metadata.get(METADATA_KEY, {}) if self._is_recorded else {}
+        self._old_metadata: Mapping[str, Any] = old_metadata
+        used_names = {*self._arrays.values(), *rlds.STEP_FLAGS, rlds.DISCOUNT, rlds.REWARD}
         for path, field in fields.items():
             name = self._name_of(path)
             is_free = name and name not in self._arrays and not conflicts(self._arrays, name)
-            if is_free and path not in taken and is_array(field) and 0 not in field.shape:
+            if is_free and path not in used_names and is_array(field) and 0 not in field.shape:
                 self._arrays[name] = path
         field_paths = {path: FIELDS.get(name, name) for name, path in self._arrays.items()}
         self._sidecar = Sidecar.create(episodes, field_paths, ())
@@ -121,30 +121,30 @@ class D4rlExport(Export):
 
     @override
     def write(self, path: Path) -> None:
-        ends = [0]
+        bounds = [0]
         all_known = True
         with new_file(path) as (file, check), StagedFiles() as staged:
             sidecar = hdf5_sidecar_writer(file, self._sidecar)
             # Consecutive episodes of a part are contiguous in it.
-            for _, run in itertools.groupby(self.each_or_stored(), _part_of):
-                begin, first = ends[-1], None
-                for each in run:
-                    if isinstance(each, Location):
-                        first = first or each
-                        episode = copy_row(each, sidecar)
+            for _, run in itertools.groupby(self.iter_items(), _part_of):
+                start, first = bounds[-1], None
+                for item in run:
+                    if isinstance(item, Location):
+                        first = first or item
+                        episode = copy_row(item, sidecar)
                     else:
                         is_changed = not self.is_stored(self.index)
-                        episode = self._with_end(each) if is_changed else each
+                        episode = self._with_end(item) if is_changed else item
                         for name, rows in self._rows_of(episode):
                             _append(file, name, rows)
                         sidecar.add(episode)
                     check()
-                    ends.append(ends[-1] + episode.num_steps - episode.final_observation_known)
+                    bounds.append(bounds[-1] + episode.num_steps - episode.final_observation_known)
                     all_known &= episode.final_observation_known
                 if first is not None:
-                    self._copy_rows(first, ends[-1] - begin, staged, file)
+                    self._copy_rows(first, bounds[-1] - start, staged, file)
                     check()
-            write_array(file, EPISODE_ENDS, np.array(ends[1:], np.int64))
+            write_array(file, EPISODE_ENDS, np.array(bounds[1:], np.int64))
             sidecar.close()
             if not all_known and NEXT_OBSERVATIONS not in self._arrays:
                 file.pop(NEXT_OBSERVATIONS, None)
@@ -167,23 +167,23 @@ class D4rlExport(Export):
     def _copy_rows(self, first: Location, num_rows: int, staged: StagedFiles, file: Any) -> None:
         """Copies `num_rows` rows of a staged part, beginning with an episode."""
         assert isinstance(first.source, RestoredSource)
-        lengths = first.source.stored.outlines(first.split)
+        lengths = first.source.stored_sidecar.outlines(first.split)
         rows = lengths.num_steps - lengths.final_observation_known
-        begin = int(rows[: first.index].sum())
+        start = int(rows[: first.index].sum())
         with staged.open(first.source).read() as source_file:
             for name in dict.fromkeys([*self._arrays, *_OPTIONAL_ARRAYS]):
                 if name in source_file:
                     size = max(1, _COPY_BYTES // max(1, source_file[name][:1].nbytes))
-                    for row in range(begin, begin + num_rows, size):
+                    for row in range(start, start + num_rows, size):
                         _append(
-                            file, name, source_file[name][row : min(row + size, begin + num_rows)]
+                            file, name, source_file[name][row : min(row + size, start + num_rows)]
                         )
 
     def _write_other_arrays(self, file: Any) -> None:
         """Writes the other contents of a file of D4RL."""
-        for name, value in self._recorded.get("constants", {}).items():
+        for name, value in self._old_metadata.get("constants", {}).items():
             file[name] = decode_value(value)
-        for name, attributes in self._recorded.get("attributes", {}).items():
+        for name, attributes in self._old_metadata.get("attributes", {}).items():
             write_attributes(file[name] if name in file else file.create_group(name), attributes)
 
     def _rows_of(self, episode: SourceEpisode) -> Iterator[tuple[str, np.ndarray]]:
@@ -192,7 +192,7 @@ class D4rlExport(Export):
         num_rows = episode.num_steps - episode.final_observation_known
         for name, path in self._arrays.items():
             # Observations have a second axis.
-            is_vector = name == OBSERVATIONS or name in self._recorded.get(VECTORS, ())
+            is_vector = name == OBSERVATIONS or name in self._old_metadata.get(VECTORS, ())
             is_vector &= columns[path].ndim == 1
             yield name, _as_vectors(columns[path]) if is_vector else columns[path]
         if REWARDS not in self._arrays:

@@ -109,9 +109,7 @@ _FAMILY_OF_WORD = {
 def _read_table() -> Iterator[D4rlDataset]:
     with _TABLE.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
-            scores = (
-                float(row[name]) if row[name] else None for name in ("min_score", "max_score")
-            )
+            scores = (float(row[n]) if row[n] else None for n in ("min_score", "max_score"))
             yield D4rlDataset(row["name"], row["family"], row["file"], *scores)
 
 

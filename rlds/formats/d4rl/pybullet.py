@@ -24,7 +24,7 @@ from rlds.formats.d4rl.rows import (
     OBSERVATIONS,
     REWARDS,
     TERMINALS,
-    Contents,
+    FileContents,
     Hdf5RowsSource,
     read_contents,
 )
@@ -80,8 +80,8 @@ class D4rlPybulletSource(Hdf5RowsSource):
         arrays = self._contents.arrays
         self.step_fields = {self.table.field_path(name): arrays[name] for name in _ARRAYS}
         if not self._take_exported_ends():
-            ends = np.flatnonzero(self._terminals) + 1
-            self._ends = np.union1d(ends, [self._contents.num_rows])
+            end_rows = np.flatnonzero(self._terminals) + 1
+            self._end_rows = np.union1d(end_rows, [self._contents.num_rows])
             if self._reader.rows(REWARDS, 0, 1).any():
                 warn_of_convention(
                     self._path,
@@ -90,7 +90,7 @@ class D4rlPybulletSource(Hdf5RowsSource):
                     'row, as in D4RL, pass format="d4rl"',
                 )
 
-    def _read_contents(self) -> Contents:
+    def _read_contents(self) -> FileContents:
         """Reads and checks the contents of the file."""
         with self._file.read() as file:
             contents = read_contents(self._file, file)
@@ -120,11 +120,11 @@ class D4rlPybulletSource(Hdf5RowsSource):
 
     @override
     def _find_rows(self, split: str, index: int) -> EpisodeRows:
-        begin, end = bounds(self._ends, index)
+        start, end = bounds(self._end_rows, index)
         is_done = bool(self._terminals[end - 1])
-        terminal = is_done and end - begin - 1 != self._time_limit
-        origin = Origin(self._path.name, begin, end)
-        return EpisodeRows(origin, end - begin, terminal, "row", is_done, index)
+        terminal = is_done and end - start - 1 != self._time_limit
+        origin = Origin(self._path.name, start, end)
+        return EpisodeRows(origin, end - start, terminal, "row", is_done, index)
 
     @override
     def _values(self, episode: EpisodeRows, paths: Collection[str]) -> Mapping[str, Any]:

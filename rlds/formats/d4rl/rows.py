@@ -18,7 +18,7 @@ from rlds.formats.rows_source import EpisodeRows, RowsSource
 from rlds.raw_files.hdf5_access import Hdf5File, is_array
 from rlds.raw_files.hdf5_values import read_attributes, read_constant
 from rlds.raw_files.untrusted import SourceChangedError, SourceError
-from rlds.sources.source import Can, require_files
+from rlds.sources.source import Capabilities, require_files
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_below
 
@@ -37,7 +37,7 @@ __all__ = [
     "TERMINALS",
     "TIMEOUTS",
     "VECTORS",
-    "Contents",
+    "FileContents",
     "Hdf5RowsSource",
     "RowReader",
     "read_contents",
@@ -70,7 +70,7 @@ _BLOCK_BYTES = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Contents:
+class FileContents:
     """The contents of a D4RL file.
 
     Attributes:
@@ -93,7 +93,7 @@ class Contents:
         return {METADATA_KEY: content | ({VECTORS: self.vectors} if self.vectors else {})}
 
 
-def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
+def read_contents(hdf5: Hdf5File, file: Any) -> FileContents:
     """Reads the contents of a file, except for its rows.
 
     Args:
@@ -116,8 +116,8 @@ def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
     attributes: dict[str, Any] = {}
     vectors = []
     for path, item in _items(hdf5, file):
-        if own := read_attributes(hdf5, item, path):
-            attributes[path] = own
+        if array_attributes := read_attributes(hdf5, item, path):
+            attributes[path] = array_attributes
         if not is_array(item):
             continue
         if item.shape and item.shape[0] == num_rows and not is_below(path, METADATA):
@@ -127,7 +127,7 @@ def read_contents(hdf5: Hdf5File, file: Any) -> Contents:
             raise hdf5.error(f"shape {item.shape}, but there are {num_rows} observations", path)
         else:
             constants[path] = read_constant(hdf5, item, path)
-    return Contents(num_rows, arrays, constants, attributes, vectors)
+    return FileContents(num_rows, arrays, constants, attributes, vectors)
 
 
 def _items(hdf5: Hdf5File, file: Any) -> Iterator[tuple[str, Any]]:
@@ -147,11 +147,11 @@ def _field_of(hdf5: Hdf5File, path: str, array: Any) -> Field:
         raise hdf5.error(f"{array.dtype}, expected numbers", path)
     shape = array.shape[1:]
     if path in SCALARS:
-        is_right, expected, shape = shape in ((), (1,)), "(N,) or (N, 1)", ()
+        is_valid, expected, shape = shape in ((), (1,)), "(N,) or (N, 1)", ()
     else:
-        is_right = bool(shape) or path not in (OBSERVATIONS, NEXT_OBSERVATIONS)
+        is_valid = bool(shape) or path not in (OBSERVATIONS, NEXT_OBSERVATIONS)
         expected = "(N, ...) with at least two axes"
-    if not is_right:
+    if not is_valid:
         raise hdf5.error(f"shape {array.shape}, expected {expected}", path)
     return Field(array.dtype.newbyteorder("="), shape)
 
@@ -187,12 +187,12 @@ class RowReader:
                 self._sizes[name] = len(array), block
         return self._sizes[name]
 
-    def rows(self, name: str, begin: int, end: int, episode: str | None = None) -> np.ndarray:
+    def rows(self, name: str, start: int, end: int, episode: str | None = None) -> np.ndarray:
         """Returns rows of an array, in the byte order of this machine.
 
         Args:
           name: The path of the array.
-          begin: The first row.
+          start: The first row.
           end: The end of the rows (exclusive).
           episode: The name of the episode in errors.
 
@@ -202,52 +202,52 @@ class RowReader:
         size = self.sizes(name)[1]
         pieces = []
         try:
-            for start in range(begin - begin % size, end, size):
-                if self._blocks.get(name, (None,))[0] != start:
-                    self._blocks[name] = start, self._read(name, start, start + size)
-                pieces.append(self._blocks[name][1][max(begin - start, 0) : end - start])
+            for block in range(start - start % size, end, size):
+                if self._blocks.get(name, (None,))[0] != block:
+                    self._blocks[name] = block, self._read(name, block, block + size)
+                pieces.append(self._blocks[name][1][max(start - block, 0) : end - block])
         except SourceError:  # The damage may be elsewhere in the block.
-            pieces = list(self._chunks(name, begin, end, episode))
+            pieces = list(self._chunks(name, start, end, episode))
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    def _chunks(self, name: str, begin: int, end: int, episode: str | None) -> Iterator[np.ndarray]:
+    def _chunks(self, name: str, start: int, end: int, episode: str | None) -> Iterator[np.ndarray]:
         """Reads rows chunk by chunk, to locate a damaged chunk."""
         with self._file.read(episode, name) as file:
             chunks = self._file.array(file, name).chunks
-        size = chunks[0] if chunks else end - begin
-        while begin < end:
-            stop = min(begin - begin % size + size, end)
+        size = chunks[0] if chunks else end - start
+        while start < end:
+            stop = min(start - start % size + size, end)
             try:
-                yield self._read(name, begin, stop)
+                yield self._read(name, start, stop)
             except SourceChangedError:
                 raise
             except SourceError as error:
-                fault = f"the rows {begin} to {stop} {error.problem}"
-                file, row = self._file.path, begin
+                fault = f"the rows {start} to {stop} {error.problem}"
+                file, row = self._file.path, start
                 raise SourceError(fault, file=file, episode=episode, row=row, field=name) from error
-            begin = stop
+            start = stop
 
-    def _read(self, name: str, begin: int, end: int) -> np.ndarray:
-        rows = self._file.rows(name, begin, end)
+    def _read(self, name: str, start: int, end: int) -> np.ndarray:
+        rows = self._file.rows(name, start, end)
         return rows.astype(rows.dtype.newbyteorder("="), copy=False)
 
     def blocks(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
         """Yields the blocks of rows of an array, each with the index of its first row."""
         length, size = self.sizes(name)
-        for begin in range(0, length, size):
-            yield begin, self.rows(name, begin, min(begin + size, length))
+        for start in range(0, length, size):
+            yield start, self.rows(name, start, min(start + size, length))
 
-    def pairs(self, name: str, following: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    def pairs(self, name: str, next_name: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yields blocks of rows of an array, with the next rows of another array.
 
         Args:
           name: The path of the array.
-          following: The path of the other array, or of the same array.
+          next_name: The path of the other array, or of the same array.
         """
         length, size = self.sizes(name)
-        for begin in range(0, length - 1, size):
-            end = min(begin + size, length - 1)
-            yield begin, self.rows(name, begin, end), self.rows(following, begin + 1, end + 1)
+        for start in range(0, length - 1, size):
+            end = min(start + size, length - 1)
+            yield start, self.rows(name, start, end), self.rows(next_name, start + 1, end + 1)
 
     def flags(self, name: str) -> np.ndarray:
         """Returns an array of shape (N,) or (N, 1), of any dtype, as booleans.
@@ -256,12 +256,12 @@ class RowReader:
           SourceError: A value is neither 0 nor 1.
         """
         flags = []
-        for begin, rows in self.blocks(name):
+        for start, rows in self.blocks(name):
             column = rows.reshape(len(rows))
-            wrong = np.flatnonzero((column != 0) & (column != 1))
-            if len(wrong):
-                fault, row = f"{column[wrong[0]]}, expected 0 or 1", begin + int(wrong[0])
-                raise SourceError(fault, file=self._file.path, row=row, field=name)
+            invalid = np.flatnonzero((column != 0) & (column != 1))
+            if len(invalid):
+                problem, row = f"{column[invalid[0]]}, expected 0 or 1", start + int(invalid[0])
+                raise SourceError(problem, file=self._file.path, row=row, field=name)
             flags.append(column != 0)
         return np.concatenate(flags)
 
@@ -269,13 +269,13 @@ class RowReader:
 class Hdf5RowsSource(RowsSource):
     """An HDF5 file with an array per field; an episode is a range of rows.
 
-    Derived classes set `_contents`, the flags `_terminals`, and `_ends`, the exclusive end rows of
+    Derived classes set `_contents`, the flags `_terminals`, and `_end_rows`, the exclusive ends of
     the episodes. `_stem` is the prefix of the keys of the episodes.
     """
 
-    _contents: Contents
+    _contents: FileContents
     _terminals: np.ndarray
-    _ends: np.ndarray
+    _end_rows: np.ndarray
     _is_exported = False
 
     def __init__(self, path: str | os.PathLike[str], *, follow_links: bool) -> None:
@@ -290,19 +290,19 @@ class Hdf5RowsSource(RowsSource):
         with self._file.read(field=EPISODE_ENDS) as file:
             if not self._file.has(file, SIDECAR_GROUP):
                 return False
-            ends = np.asarray(read_array(self._file, file, EPISODE_ENDS), np.int64)
-            is_right = ends.ndim == 1 and len(ends) and np.all(np.diff(ends, prepend=0) > 0)
-            if not is_right or ends[-1] != self._contents.num_rows:
-                fault = f"expected increasing rows that end with {self._contents.num_rows}"
-                raise self._file.error(fault, EPISODE_ENDS)
-        self._ends = ends
+            end_rows = np.asarray(read_array(self._file, file, EPISODE_ENDS), np.int64)
+            is_increasing = end_rows.ndim == 1 and bool(np.all(np.diff(end_rows, prepend=0) > 0))
+            if not is_increasing or [*end_rows[-1:]] != [self._contents.num_rows]:
+                problem = f"expected increasing rows that end with {self._contents.num_rows}"
+                raise self._file.error(problem, EPISODE_ENDS)
+        self._end_rows = end_rows
         self._is_exported = True
         return True
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             lengths=self._lengths,
             totals=self._totals,
             hold_open=lambda: self._file,  # The file stays open.
@@ -319,7 +319,7 @@ class Hdf5RowsSource(RowsSource):
 
     @override
     def num_episodes(self, split: str) -> int:
-        return len(self._ends)
+        return len(self._end_rows)
 
     @override
     def key(self, split: str, index: int) -> str:

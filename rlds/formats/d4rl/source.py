@@ -42,7 +42,7 @@ from rlds.formats.d4rl.rows import (
     OBSERVATIONS,
     TERMINALS,
     TIMEOUTS,
-    Contents,
+    FileContents,
     Hdf5RowsSource,
     read_contents,
 )
@@ -165,7 +165,7 @@ class D4rlSource(Hdf5RowsSource):
             )
         self._family = self._dataset.family if self._dataset else family_of(self._name)
         self._time_limit = time_limit
-        self._marked = np.zeros(self._contents.num_rows, bool)
+        self._is_end = np.zeros(self._contents.num_rows, bool)
         if jump is None and self._family in ("antmaze", "maze2d"):
             jump = _POSITION_JUMP_M
         self.boundary = Boundary(self._rules(boundary), length, jump)
@@ -181,7 +181,7 @@ class D4rlSource(Hdf5RowsSource):
                 "time_limit=0 if none is. Pass boundary=... if episodes end elsewhere, too",
             )
 
-    def _read_contents(self) -> Contents:
+    def _read_contents(self) -> FileContents:
         """Reads and checks the contents of the file."""
         with self._file.read() as file:
             contents = read_contents(self._file, file)
@@ -189,10 +189,10 @@ class D4rlSource(Hdf5RowsSource):
         for name in arrays:
             if root_of(name) in _RESERVED_FIELDS:
                 raise self._file.error("another field has this name", name)
-        following = arrays.get(NEXT_OBSERVATIONS)
-        if following not in (None, arrays[OBSERVATIONS]):
-            fault = f"{following}, but the observations are {arrays[OBSERVATIONS]}"
-            raise self._file.error(fault, NEXT_OBSERVATIONS)
+        next_observations = arrays.get(NEXT_OBSERVATIONS)
+        if next_observations not in (None, arrays[OBSERVATIONS]):
+            problem = f"{next_observations}, but the observations are {arrays[OBSERVATIONS]}"
+            raise self._file.error(problem, NEXT_OBSERVATIONS)
         return contents
 
     def _rules(self, boundary: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -212,8 +212,8 @@ class D4rlSource(Hdf5RowsSource):
         arrays, flags = self._contents.arrays, (self._terminals, self._timeouts)
         self.boundary.check(arrays, self._name)
         with self._file:
-            self._marked = self.boundary.find_ends(self._reader, arrays, *flags)
-        self._ends = self.boundary.cut(self._marked)
+            self._is_end = self.boundary.find_ends(self._reader, arrays, *flags)
+        self._end_rows = self.boundary.cut(self._is_end)
 
     # --- Fields and metadata ---------------------------------------------------------------------
 
@@ -256,25 +256,25 @@ class D4rlSource(Hdf5RowsSource):
         see `rlds.raw_files.hdf5_values`.
         """
         dataset = self._dataset
-        about: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "file": self._name,
             "family": self._family,
             "boundary": list(self.boundary.rules),
         }
         if dataset is not None:
-            about |= {"dataset": dataset.name, "url": dataset.url}
+            metadata |= {"dataset": dataset.name, "url": dataset.url}
             if dataset.min_score is not None:
-                about["reference_min_score"] = dataset.min_score
-                about["reference_max_score"] = dataset.max_score
+                metadata["reference_min_score"] = dataset.min_score
+                metadata["reference_max_score"] = dataset.max_score
         for name in ("algorithm", "iteration"):
             value = decode_value(self._contents.constants.get(f"{METADATA}/{name}", {"json": None}))
             if isinstance(value, bytes):
-                about[name] = value.decode(errors="replace")
+                metadata[name] = value.decode(errors="replace")
             elif isinstance(value, np.integer | np.floating):
-                about[name] = value.item()
+                metadata[name] = value.item()
         if self._next is not None:
-            about["rows_with_other_next_observation"] = self._next.num_inconsistent
-        return {"d4rl": about, **self._contents.metadata()}
+            metadata["rows_with_other_next_observation"] = self._next.num_inconsistent
+        return {"d4rl": metadata, **self._contents.metadata()}
 
     @override
     def _totals(self, split: str) -> dict[str, int]:
@@ -286,13 +286,13 @@ class D4rlSource(Hdf5RowsSource):
         if NEXT_OBSERVATIONS not in self._contents.arrays:
             return None
         is_end = np.zeros(self._contents.num_rows, bool)
-        is_end[self._ends - 1] = True
+        is_end[self._end_rows - 1] = True
         num_inconsistent, final = 0, []
         try:
             with self._file:
-                for begin, rows, following in self._reader.pairs(NEXT_OBSERVATIONS, OBSERVATIONS):
-                    is_final = is_end[begin : begin + len(rows)]
-                    num_inconsistent += int(np.count_nonzero(differ(rows, following) & ~is_final))
+                for start, rows, next_rows in self._reader.pairs(NEXT_OBSERVATIONS, OBSERVATIONS):
+                    is_final = is_end[start : start + len(rows)]
+                    num_inconsistent += int(np.count_nonzero(differ(rows, next_rows) & ~is_final))
                     final.append(rows[is_final])
                 last = self._contents.num_rows - 1
                 final.append(self._reader.rows(NEXT_OBSERVATIONS, last, last + 1))
@@ -308,11 +308,11 @@ class D4rlSource(Hdf5RowsSource):
 
     @override
     def _find_rows(self, split: str, index: int) -> EpisodeRows:
-        begin, end = bounds(self._ends, index)
-        is_end = any(bool(f[end - 1]) for f in (self._marked, self._terminals, self._timeouts))
+        start, end = bounds(self._end_rows, index)
+        is_end = any(bool(f[end - 1]) for f in (self._is_end, self._terminals, self._timeouts))
         final: Any = "next" if NEXT_OBSERVATIONS in self._contents.arrays else ""
-        origin = Origin(self._name, begin, end)
-        return EpisodeRows(origin, end - begin, self._is_terminal(index), final, is_end, index)
+        origin = Origin(self._name, start, end)
+        return EpisodeRows(origin, end - start, self._is_terminal(index), final, is_end, index)
 
     @override
     def _counts(self, episode: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
@@ -322,8 +322,8 @@ class D4rlSource(Hdf5RowsSource):
 
     def _is_terminal(self, index: int) -> bool:
         """Whether an episode ends in a terminal state, and not by a time limit."""
-        begin, end = bounds(self._ends, index)
-        is_limit = TIMEOUTS not in self._contents.arrays and end - begin == self._time_limit
+        start, end = bounds(self._end_rows, index)
+        is_limit = TIMEOUTS not in self._contents.arrays and end - start == self._time_limit
         return bool(self._terminals[end - 1]) and not is_limit
 
     @override

@@ -89,7 +89,7 @@ class DroidSource(Hdf5EpisodesSource):
     ) -> None:
         self.video = video
         root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
-        folders = sorted(_walk(root, _MAX_LEVELS), key=lambda it: natural_order(os.fspath(it)))
+        folders = sorted(_walk(root, _MAX_LEVELS), key=lambda path: natural_order(os.fspath(path)))
         if not folders:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no {_TRAJECTORY} below it.")
         uuids = [_uuid_of(folder) for folder in folders]
@@ -190,8 +190,8 @@ def _as_json(value: Any) -> Any:
 def _metadata_of(episode: Hdf5Episode) -> dict[str, Any]:
     folder = episode.file.parent
     if not (uuid := _uuid_of(folder)):
-        fault = f"the file {_METADATA}<uuid>.json is missing"
-        raise SourceError(fault, file=folder, episode=episode.key)
+        problem = f"the file {_METADATA}<uuid>.json is missing"
+        raise SourceError(problem, file=folder, episode=episode.key)
     file = folder / f"{_METADATA}{uuid}.json"
     check_is_file(file)
     with source_errors(file, episode=episode.key):

@@ -109,12 +109,12 @@ class RldsCreatorSource(Source):
             first = self._load(self._names[0])
             steps, metadata = self._columns(first, self._names[0])
             self._recorded_specs = {name: first[name] for name in _SPECS}
-            recorded = {
+            step_fields = {
                 name.removesuffix("_spec"): spec
                 for name, spec in self._recorded_specs.items()
                 if spec is not None
             }
-            self._step_specs = {**specs_from_columns(steps), **recorded}
+            self._step_specs = {**specs_from_columns(steps), **step_fields}
             self._image = _image_field(steps, self._path / self._names[0])
             self._metadata_specs = specs_from_columns(stack_values([metadata]))
 
@@ -195,12 +195,12 @@ class RldsCreatorSource(Source):
             raise SourceError(f"{type(episode).__name__}, expected a dict", file=file)
         for field in ("metadata", "steps", *_SPECS):
             if field not in episode:
-                fault = f"missing; the episode has {list(episode)}"
-                raise SourceError(fault, file=file, field=field)
+                problem = f"missing; the episode has {list(episode)}"
+                raise SourceError(problem, file=file, field=field)
         _check_steps(episode["steps"], file)
         if not isinstance(episode["metadata"], dict | None):
-            fault = f"{episode['metadata']!r:.100}, expected a dict"
-            raise SourceError(fault, file=file, field="metadata")
+            problem = f"{episode['metadata']!r:.100}, expected a dict"
+            raise SourceError(problem, file=file, field="metadata")
         return episode
 
     def _check_images(self, steps: Mapping[str, Any], name: str) -> None:
@@ -211,8 +211,8 @@ class RldsCreatorSource(Source):
         for row, image in enumerate(steps.get(_IMAGE, ())):
             channels = _channels(image, file, row)
             if channels != expected:
-                fault = f"an image of {channels} channels, but {expected} in {self._names[0]}"
-                raise SourceError(fault, file=file, row=row, field=_IMAGE)
+                problem = f"an image of {channels} channels, but {expected} in {self._names[0]}"
+                raise SourceError(problem, file=file, row=row, field=_IMAGE)
 
     def _read_bytes(self, name: str) -> bytes:
         if self._path.is_dir():
@@ -266,18 +266,18 @@ class RldsCreatorSource(Source):
         }
         return step._replace(custom_data=data or None)
 
-    def _metadata(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    def _metadata(self, episode_metadata: Mapping[str, Any]) -> dict[str, Any]:
         metadata = {
             f"recorded_{field}" if field in RESERVED else field: value
-            for field, value in recorded.items()
+            for field, value in episode_metadata.items()
             if value is not None and field not in (_TAGS, _NOTES)
         }
         for field, dtype in _NUMBER_DTYPES.items():
             if field in metadata:
                 metadata[field] = dtype(metadata[field])
         if not self._strip:
-            metadata[_TAGS] = json.dumps(list(recorded.get(_TAGS) or []))
-            metadata[_NOTES] = recorded.get(_NOTES) or ""
+            metadata[_TAGS] = json.dumps(list(episode_metadata.get(_TAGS) or []))
+            metadata[_NOTES] = episode_metadata.get(_NOTES) or ""
         return metadata
 
 
@@ -286,12 +286,12 @@ def _check_names(value: Any, *path: str) -> None:
     if not isinstance(value, Mapping):
         return
     if len(path) > _MAX_NESTING:
-        where = "/".join(path[:3])
-        raise ValueError(f"{where}/... is nested more than {_MAX_NESTING} deep")
+        parent = "/".join(path[:3])
+        raise ValueError(f"{parent}/... is nested more than {_MAX_NESTING} deep")
     for name, child in value.items():
         if not isinstance(name, str):
-            where = "/".join(path) or "the custom data of a step"
-            raise ValueError(f"{where} has the field {name!r:.100}, expected a name")
+            location = "/".join(path) or "the custom data of a step"
+            raise ValueError(f"{location} has the field {name!r:.100}, expected a name")
         _check_names(child, *path, name)
 
 
@@ -310,8 +310,8 @@ def pickles_in(path: epath.Path) -> list[str]:
             with source_errors(path), path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 files = archive.namelist()
         except SourceError as error:
-            fault = f"neither a directory nor a zip file: {error.problem}"
-            raise SourceError(fault, file=path) from error
+            problem = f"neither a directory nor a zip file: {error.problem}"
+            raise SourceError(problem, file=path) from error
     else:
         files = [child.name for child in path.iterdir()]
     if any(name.split("/")[-1] == METADATA_FILE for name in files):
@@ -348,8 +348,8 @@ def _check_steps(steps: Any, file: epath.Path) -> None:
             (getattr(timestep, "step_type", None), dm_env.StepType, "step_type"),
         ):
             if not isinstance(value, kind):
-                fault = f"{type(value).__name__}, expected {kind.__name__}"
-                raise SourceError(fault, file=file, row=row, field=field)
+                problem = f"{type(value).__name__}, expected {kind.__name__}"
+                raise SourceError(problem, file=file, row=row, field=field)
 
 
 def _recompute_totals(steps: Sequence[StepData], metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -366,9 +366,8 @@ def _image_field(steps: Mapping[str, Any], file: epath.Path) -> Field | None:
         return None
     if not isinstance(column[0], bytes) or not column[0].startswith(_JPEG):
         return None
-    channels = _channels(column[0], file, 0)
     # The player may resize the screen.
-    return Field(np.uint8, (None, None, channels), encoding="jpeg")
+    return Field(np.uint8, (None, None, _channels(column[0], file, 0)), encoding="jpeg")
 
 
 def _channels(image: Any, file: epath.Path, row: int) -> int:
@@ -378,8 +377,8 @@ def _channels(image: Any, file: epath.Path, row: int) -> int:
       SourceError: It is not a JPEG file.
     """
     if not isinstance(image, bytes):
-        fault = f"{type(image).__name__}, expected the bytes of a JPEG file"
-        raise SourceError(fault, file=file, row=row, field=_IMAGE)
+        problem = f"{type(image).__name__}, expected the bytes of a JPEG file"
+        raise SourceError(problem, file=file, row=row, field=_IMAGE)
     try:
         return (*jpeg_shape(image), 1)[2]
     except ValueError as error:

@@ -167,8 +167,8 @@ class ImitationSource(RowsSource):
             observations, actions = (len(self._array(n, index).flatten()) for n in (OBS, ACTS))
             terminal = bool(self._array(TERMINAL, index)[0].as_py())
         if observations != actions + 1 or not actions:
-            fault = f"{observations} observations and {actions} actions"
-            raise SourceError(fault, file=file, row=row)
+            problem = f"{observations} observations and {actions} actions"
+            raise SourceError(problem, file=file, row=row)
         origin = Origin(file.name, row, row + 1)
         return EpisodeRows(origin, actions, terminal, "extra", handle=index)
 
@@ -181,6 +181,6 @@ class ImitationSource(RowsSource):
                 shape, field = column.shape[1:], self.step_fields[path]
                 if (column.dtype, shape) != (field.column_dtype, field.shape):
                     file_index, row = self._location(index)
-                    fault = f"{column.dtype} of shape {shape}, but the first one has {field}"
-                    raise SourceError(fault, file=self._files[file_index], row=row, field=name)
+                    problem = f"{column.dtype} of shape {shape}, but the first one has {field}"
+                    raise SourceError(problem, file=self._files[file_index], row=row, field=name)
         return columns

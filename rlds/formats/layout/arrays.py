@@ -74,9 +74,9 @@ class Arrays(dict[str, FileArray]):
         length = self[name].length
         return self[name].rows(0, 1)[0] if length is None else self[name].rows(0, length)
 
-    def error(self, fault: str, name: str | None = None, row: int | None = None) -> SourceError:
+    def error(self, problem: str, name: str | None = None, row: int | None = None) -> SourceError:
         """Returns an error about an array."""
-        return SourceError(fault, file=self.path, field=name, row=row)
+        return SourceError(problem, file=self.path, field=name, row=row)
 
 
 def open_arrays(path: str, group: str = "", patterns: Iterable[str] = ()) -> Arrays:
@@ -161,11 +161,11 @@ def _hdf5(path: str, group: str = "") -> dict[str, FileArray]:
         with open_group() as episode:
             return episode.value_field(name) if lengths[name] is None else episode.field(name)
 
-    def rows(name: str, begin: int, end: int) -> np.ndarray:
+    def rows(name: str, start: int, end: int) -> np.ndarray:
         expected = field(name)
         with open_group() as episode:
             if lengths[name] is not None:
-                return episode.rows(name, expected, slice(begin, end))
+                return episode.rows(name, expected, slice(start, end))
             value = episode.value(name)
             return np.array([value], object if isinstance(value, str | bytes) else None)
 
@@ -185,12 +185,12 @@ def _csv(path: str) -> dict[str, FileArray]:
         names, *lines = [*csv.reader(text, skipinitialspace=True)] or [[]]
     names = [name.strip() for name in names]
     if not names or len({*names}) < len(names) or not all(names):
-        fault = f"the names of columns are {names}, expected different ones"
-        raise SourceError(fault, file=path, row=0)
+        problem = f"the names of columns are {names}, expected different ones"
+        raise SourceError(problem, file=path, row=0)
     for row, line in enumerate(lines):
         if line and len(line) != len(names):
-            fault = f"{len(line)} values, but the first line has {len(names)} names"
-            raise SourceError(fault, file=path, row=row)
+            problem = f"{len(line)} values, but the first line has {len(names)} names"
+            raise SourceError(problem, file=path, row=row)
     lines = [*filter(None, lines)]
     return {
         name: _column(functools.partial(_parse, path, name, [*texts]), len(lines))
@@ -201,16 +201,16 @@ def _csv(path: str) -> dict[str, FileArray]:
 def _parse(path: str, name: str, texts: list[str]) -> np.ndarray:
     """Converts a text column of a CSV file to numbers or bools, if all values can be converted."""
     values = [text.strip() for text in texts]
-    distinct = {*values}
+    unique_values = {*values}
     is_number = _NUMBER_TYPES[1][0].match
-    if "" in distinct and len(distinct) > 1 and all(map(is_number, distinct - {""})):
+    if "" in unique_values and len(unique_values) > 1 and all(map(is_number, unique_values - {""})):
         row = values.index("")
         raise SourceError("no value, expected a number", file=path, field=name, row=row)
     for pattern, dtype in _NUMBER_TYPES:
-        if distinct and all(map(pattern.match, distinct)):
+        if unique_values and all(map(pattern.match, unique_values)):
             with source_errors(path, field=name):
                 return np.array([dtype(text) for text in values], dtype)
-    if distinct and distinct <= _BOOLS.keys():
+    if unique_values and unique_values <= _BOOLS.keys():
         return np.array([_BOOLS[text] for text in values])
     return objects(texts)
 
@@ -221,10 +221,10 @@ def _parquet(path: str) -> dict[str, FileArray]:
     with _parquet_file(path) as file:
         metadata = file.metadata
         groups = map(metadata.row_group, range(metadata.num_row_groups))
-        declared = sum(group.total_byte_size for group in groups)
-        if declared > trusted_bytes(size):
-            fault = f"{declared:,} bytes are declared in a file of {size:,} bytes"
-            raise SourceError(fault, file=path)
+        declared_size = sum(group.total_byte_size for group in groups)
+        if declared_size > trusted_bytes(size):
+            problem = f"{declared_size:,} bytes are declared in a file of {size:,} bytes"
+            raise SourceError(problem, file=path)
         names, length = file.schema_arrow.names, metadata.num_rows
     return {name: _column(functools.partial(_read_parquet, path, name), length) for name in names}
 
@@ -267,11 +267,10 @@ def _folder(path: str, patterns: Iterable[str]) -> dict[str, FileArray]:
 
 
 def _images(paths: list[str]) -> FileArray:
-    def rows(begin: int, end: int) -> np.ndarray:
-        for path in paths[begin:end]:
+    def rows(start: int, end: int) -> np.ndarray:
+        for path in paths[start:end]:
             check_is_file(path)
-        files = [stores.as_path(path).read_bytes() for path in paths[begin:end]]
-        return objects(files)
+        return objects([stores.as_path(path).read_bytes() for path in paths[start:end]])
 
     def field() -> Field:
         with source_errors(paths[0]):
@@ -294,8 +293,8 @@ def _column(read: Callable[[], np.ndarray], length: int) -> FileArray:
     """Returns a column of a table, which is read completely and cached."""
     column = functools.cache(read)
 
-    def rows(begin: int, end: int) -> np.ndarray:
-        return column()[begin:end]
+    def rows(start: int, end: int) -> np.ndarray:
+        return column()[start:end]
 
     def field() -> Field:
         values = column()

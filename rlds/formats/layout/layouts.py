@@ -143,11 +143,11 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def arrays(self) -> dict[str, str]:
         """The first key of each array, by the name of the array."""
-        ends, terminal = self.episodes, self.terminal
+        episodes, terminal = self.episodes, self.terminal
         names = {
             **{f"steps/{path}": field.arrays for path, field in self.steps.items()},
             **{f"episode/{path}": field.arrays for path, field in self.episode.items()},
-            "episodes": (*ends.ends, ends.end_rows, ends.lengths, ends.number),
+            "episodes": (*episodes.ends, episodes.end_rows, episodes.lengths, episodes.number),
             **{f"final_observation/{path}": (name,) for path, name in self.next.items()},
             "terminal": (terminal,) if isinstance(terminal, str) else (),
             "truncated": (self.truncated,),
@@ -194,63 +194,63 @@ class _Parser:
         lines = {key: f"{self._name}: line {line}: {key}" for key, line in self._lines.items()}
         return msgspec.structs.replace(layout, text=text, lines=lines)
 
-    def _fail(self, where: str, fault: str) -> NoReturn:
-        key = where
+    def _fail(self, location: str, problem: str) -> NoReturn:
+        key = location
         while key and key not in self._lines:
             key = key.rpartition("/")[0]
         line = self._lines.get(key, 1)
-        raise SourceError(f"line {line}: {where or 'the layout'}: {fault}", file=self._name)
+        raise SourceError(f"line {line}: {location or 'the layout'}: {problem}", file=self._name)
 
-    def _miss(self, where: str) -> NoReturn:
-        question = f" ({QUESTIONS[where]})" if where in QUESTIONS else ""
-        raise SourceError(f"{where} is missing{question}", file=self._name)
+    def _fail_missing(self, location: str) -> NoReturn:
+        question = f" ({QUESTIONS[location]})" if location in QUESTIONS else ""
+        raise SourceError(f"{location} is missing{question}", file=self._name)
 
     # --- Keys.
 
-    def _struct(self, kind: Any, content: Any, where: str) -> Any:
-        fields = {it.encode_name: it for it in msgspec.structs.fields(kind)}
+    def _struct(self, kind: Any, content: Any, location: str) -> Any:
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         keys = [key for key in fields if key not in _DERIVED_KEYS]
         values = {}
-        for key, value in self._items(content, where):
+        for key, value in self._items(content, location):
             if key not in keys:
-                self._fail(_join(where, key), f"unknown key; {suggest_names(key, keys)}")
-            values[fields[key].name] = self._value(fields[key].type, value, _join(where, key))
+                self._fail(_join(location, key), f"unknown key; {suggest_names(key, keys)}")
+            values[fields[key].name] = self._value(fields[key].type, value, _join(location, key))
         for key in keys:
             if fields[key].required and fields[key].name not in values:
-                self._miss(_join(where, key))
+                self._fail_missing(_join(location, key))
         return kind(**values)
 
-    def _value(self, kind: Any, value: Any, where: str) -> Any:
+    def _value(self, kind: Any, value: Any, location: str) -> Any:
         if kind is EpisodeEnds:
-            return self._struct(kind, value, where)
+            return self._struct(kind, value, location)
         if get_origin(kind) is dict:
             return {
                 path: self._struct(
-                    LayoutField, it if isinstance(it, dict) else {"from": it}, f"{where}/{path}"
+                    LayoutField, it if isinstance(it, dict) else {"from": it}, f"{location}/{path}"
                 )
-                for path, it in self._items(value, where)
+                for path, it in self._items(value, location)
             }
         if get_origin(kind) is tuple and isinstance(value, str):
             value = [value]
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError:
-            literals = [it for it in (kind, *get_args(kind)) if get_origin(it) is Literal]
+            literals = [t for t in (kind, *get_args(kind)) if get_origin(t) is Literal]
             choices = " or ".join(map(str, get_args(literals[0]))) if literals else ""
-            expected = _EXPECTED.get(where.rpartition("/")[2], choices)
+            expected = _EXPECTED.get(location.rpartition("/")[2], choices)
             expected = expected or "a name; put it in quotes"
-            self._fail(where, f"got {_describe(value)}, expected {expected}")
+            self._fail(location, f"got {_describe(value)}, expected {expected}")
 
-    def _items(self, content: Any, where: str) -> Any:
+    def _items(self, content: Any, location: str) -> Any:
         if not isinstance(content, dict):
-            self._fail(where, f"got {_describe(content)}, expected keys with values")
+            self._fail(location, f"got {_describe(content)}, expected keys with values")
         return content.items()
 
     def _check(self, layout: FileLayout) -> None:
         """Checks combinations of keys."""
-        ends = [it.name for it in msgspec.structs.fields(EpisodeEnds)]
-        if len(keys := [key for key in ends if getattr(layout.episodes, key)]) != 1:
-            self._fail("episodes", f"got {keys}, expected one of {', '.join(ends)}")
+        names = [field.name for field in msgspec.structs.fields(EpisodeEnds)]
+        if len(keys := [key for key in names if getattr(layout.episodes, key)]) != 1:
+            self._fail("episodes", f"got {keys}, expected one of {', '.join(names)}")
         self._check_fields(layout.steps, "steps", rlds.STEP_FLAGS)
         self._check_fields(layout.episode, "episode", (*RESERVED, "leftover"))
         if not layout.steps:
@@ -260,7 +260,7 @@ class _Parser:
             reason = f"order: {layout.order} needs last_row, or no such line"
             self._fail("final_observation", reason)
         if layout.order == "sar" and final is None:
-            self._miss("final_observation")
+            self._fail_missing("final_observation")
         if final == "extra_row" and not layout.episodes.one_per:
             self._fail("final_observation", "extra_row needs one_per")
         observations = {path for path in layout.steps if is_below(path, rlds.OBSERVATION)}
@@ -274,8 +274,8 @@ class _Parser:
         for path in fields:
             siblings = {other: None for other in fields if other != path}
             if root_of(path) in reserved or conflicts(siblings, path) or not all(path.split("/")):
-                fault = "the name is reserved, used twice, or has an empty segment"
-                self._fail(_join(key, path), fault)
+                problem = "the name is reserved, used twice, or has an empty segment"
+                self._fail(_join(key, path), problem)
 
     # --- YAML.
 
@@ -299,33 +299,33 @@ class _Parser:
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = f"line {mark.line + 1}: " if mark else ""
-            fault = getattr(error, "problem", None) or " ".join(str(error).split())
-            raise SourceError(f"{line}not valid YAML: {fault}", file=self._name) from error
+            problem = getattr(error, "problem", None) or " ".join(str(error).split())
+            raise SourceError(f"{line}not valid YAML: {problem}", file=self._name) from error
 
-    def _parse_node(self, node: Any, where: str) -> Any:
+    def _parse_node(self, node: Any, location: str) -> Any:
         """Returns the value of a YAML node; keeps the line numbers of keys."""
         if node.id == "sequence":
-            return [self._parse_node(item, where) for item in node.value]
+            return [self._parse_node(item, location) for item in node.value]
         if node.id == "mapping":
             values: dict[str, Any] = {}
             for key, value in node.value:
-                key_path = _join(where, str(key.value))
+                key_path = _join(location, str(key.value))
                 self._lines[key_path] = key.start_mark.line + 1
                 if not isinstance(key.value, str) or key.value in values:
                     self._fail(key_path, "used twice, or no name")
                 values[key.value] = self._parse_node(value, key_path)
             return values
         if node.value == UNKNOWN:
-            question = QUESTIONS.get(where.rpartition("/")[2], "fill in this line")
-            self._fail(where, f"replace {UNKNOWN}: {question}")
+            question = QUESTIONS.get(location.rpartition("/")[2], "fill in this line")
+            self._fail(location, f"replace {UNKNOWN}: {question}")
         kind = node.tag.rpartition(":")[2]
         if kind == "bool":
             return node.value.lower() in ("yes", "true", "on")
         return int(node.value) if kind == "int" and node.value.isdecimal() else node.value
 
 
-def _join(where: str, key: str) -> str:
-    return f"{where}/{key}" if where else key
+def _join(location: str, key: str) -> str:
+    return f"{location}/{key}" if location else key
 
 
 def _describe(value: Any) -> str:

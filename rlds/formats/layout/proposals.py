@@ -41,7 +41,7 @@ _RESERVED = (*rlds.STEP_FLAGS, "leftover", "source", "episode_id")
 _MAX_FIELDS, _MAX_ROWS = 200, 1 << 24
 
 
-class _Content(NamedTuple):
+class _FolderContent(NamedTuple):
     """The arrays at a path.
 
     Attributes:
@@ -77,7 +77,7 @@ def propose_layout(path: str | os.PathLike[str]) -> str:
     return "\n".join([first, "layout: 1", *content.lines, *_Proposal(content).lines()]) + "\n"
 
 
-def _scan_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> _Content:
+def _scan_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> _FolderContent:
     for pattern in ("*", "*/*") if path.endswith((".h5", ".hdf5")) else ():
         names = list_groups(path, pattern)
         kinds = collections.Counter(re.sub(r"\d+", "*", name) for name in names)
@@ -85,15 +85,15 @@ def _scan_file(path: str, lines: tuple[str, ...] = (), one_per: str = "") -> _Co
         if count > 1:
             first = next(name for name in names if re.sub(r"\d+", "*", name) == most_common)
             line = f"groups: {json.dumps(most_common)}  # {count:,} groups"
-            return _Content(open_arrays(path, first), (*lines, line), "group")
-    return _Content(open_arrays(path), lines, one_per)
+            return _FolderContent(open_arrays(path, first), (*lines, line), "group")
+    return _FolderContent(open_arrays(path), lines, one_per)
 
 
-def _scan_folder(path: str) -> _Content | None:
+def _scan_folder(path: str) -> _FolderContent | None:
     entries = [e for e in stores.list_directory(stores.as_path(path)) if e.name[:1] != "."]
-    files = [it.name for it in entries if not it.is_dir]
+    files = [entry.name for entry in entries if not entry.is_dir]
     if any(map(is_image, files)):
-        return _Content(open_arrays(path))
+        return _FolderContent(open_arrays(path))
     kinds = collections.Counter(os.path.splitext(name)[1] for name in files)
     counts = [(count, kind) for kind, count in kinds.items() if kind in KINDS]
     if counts:
@@ -101,14 +101,14 @@ def _scan_folder(path: str) -> _Content | None:
         first = next(name for name in files if name.endswith(kind))
         line = f'files: "*{kind}"  # {count:,} files'
         return _scan_file(os.path.join(path, first), (line,), "file" if count > 1 else "")
-    folders = (open_arrays(os.path.join(path, it.name)) for it in entries if it.is_dir)
-    return next((_Content(arrays, (), "folder") for arrays in folders if arrays), None)
+    folders = (open_arrays(os.path.join(path, entry.name)) for entry in entries if entry.is_dir)
+    return next((_FolderContent(arrays, (), "folder") for arrays in folders if arrays), None)
 
 
 class _Proposal:
     """The lines of a layout, by the names, dtypes and shapes of arrays."""
 
-    def __init__(self, content: _Content) -> None:
+    def __init__(self, content: _FolderContent) -> None:
         self._content, self._arrays = content, content.arrays
         self._fields: dict[str, Field] = {}
         self._unreadable: list[str] = []
@@ -129,8 +129,8 @@ class _Proposal:
             if self._arrays[name].length in (self._rows, self._rows + 1)
         ]
         flags = {name: note for name in step_names if (note := self._flag(name))}
-        ends, end_arrays = self._ends()
-        yield from _ask("episodes", ends)
+        boundary, end_arrays = self._propose_boundary()
+        yield from _ask("episodes", boundary)
         yield from _ask("order")
         yield "# Only with order: sar."
         yield from _ask("final_observation")
@@ -143,8 +143,8 @@ class _Proposal:
             if name not in ignored:
                 names[path := _field_path(name, names)] = name
                 yield from self._step(path, name)
-        used = {*names.values(), *ignored}
-        per_episode = [name for name in self._fields if name not in used]
+        used_names = {*names.values(), *ignored}
+        per_episode = [name for name in self._fields if name not in used_names]
         yield from ["episode:"] if per_episode else []
         for name in per_episode:
             names[path := _unused_path(name, names)] = name
@@ -152,7 +152,7 @@ class _Proposal:
         if ignored:
             yield f"leave_out: [{', '.join(map(_quote, ignored))}]"
 
-    def _ends(self) -> tuple[str, Collection[str]]:
+    def _propose_boundary(self) -> tuple[str, Collection[str]]:
         """Returns a proposal for the key `episodes`, and its arrays."""
         if self._content.one_per:
             return f"{{one_per: {self._content.one_per}}}", ()

@@ -21,7 +21,7 @@ from rlds.raw_files.image_files import image_field
 from rlds.raw_files.input_files import files_at, natural_order
 from rlds.raw_files.untrusted import folders_in, source_errors
 from rlds.sources.conventions import warn_of_convention
-from rlds.sources.source import About, Can, Lengths, Origin, SourceError
+from rlds.sources.source import About, Capabilities, Lengths, Origin, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import cast_exact
 from rlds_ecosystem.model.fields import Field
@@ -36,7 +36,7 @@ class _Location(NamedTuple):
 
     path: str
     group: str = ""
-    begin: int = 0
+    start: int = 0
     end: int | None = None
     complete: bool = True
 
@@ -93,7 +93,7 @@ class LayoutSource(RowsSource):
         paths = self._matching_paths() if has_many else [self._root]
         if layout.episodes.one_per != "group":
             return [_Location(path) for path in paths]
-        groups = [_Location(path, it) for path in paths for it in list_groups(path, layout.groups)]
+        groups = [_Location(path, g) for path in paths for g in list_groups(path, layout.groups)]
         if not groups:
             raise SourceError(f"no groups match {layout.groups!r}", file=self._root)
         return groups
@@ -112,8 +112,8 @@ class LayoutSource(RowsSource):
             kind = "folder" if is_folder else "file"
             raise SourceError(f"no {kind} matches {pattern!r}", file=self._root)
         if not is_folder and "," in kinds:
-            fault = f"files of several kinds ({kinds}); name those to read with files:"
-            raise SourceError(fault, file=self._root)
+            problem = f"files of several kinds ({kinds}); name those to read with files:"
+            raise SourceError(problem, file=self._root)
         return [os.path.join(self._root, name) for name in names]
 
     def _arrays(self, location: _Location) -> Arrays:
@@ -139,14 +139,14 @@ class LayoutSource(RowsSource):
     # --- Fields.
 
     def _field(self, arrays: Arrays, path: str, entry: LayoutField) -> Field:
-        where = self._layout.lines[f"steps/{path}"]
+        location = self._layout.lines[f"steps/{path}"]
         field, *further = array_fields = [arrays[name].field() for name in entry.arrays]
         if further:
             if any(
                 array_field.is_text or array_field.encoding or len(array_field.shape) > 1
                 for array_field in array_fields
             ):
-                raise SourceError(f"{where}: only numbers and vectors can be joined")
+                raise SourceError(f"{location}: only numbers and vectors can be joined")
             sizes = [
                 int(array_field.shape[0] or 0) if array_field.shape else 1
                 for array_field in array_fields
@@ -155,9 +155,9 @@ class LayoutSource(RowsSource):
             is_named = all(not array_field.shape for array_field in array_fields)
             field = Field(dtype, (sum(sizes),), names=entry.arrays if is_named else None)
         if entry.names and field.shape[-1:] != (len(entry.names),):
-            raise SourceError(f"{where}: {len(entry.names)} names for {field}")
+            raise SourceError(f"{location}: {len(entry.names)} names for {field}")
         if entry.dtype and (field.is_text or field.encoding):
-            raise SourceError(f"{where}: got dtype {entry.dtype} for {field}")
+            raise SourceError(f"{location}: got dtype {entry.dtype} for {field}")
         return dataclasses.replace(
             field,
             dtype=np.dtype(entry.dtype) if entry.dtype else field.dtype,
@@ -192,8 +192,8 @@ class LayoutSource(RowsSource):
         if len({*rows.values()}) != 1 or min(rows.values()) < 1:
             lengths = {name: arrays[name].length for name in rows}
             is_extra = self._layout.final == "extra"
-            extra = ", expected one row more unless of: transition" if is_extra else ""
-            raise arrays.error(f"rows: {lengths}{extra}")
+            hint = ", expected one row more unless of: transition" if is_extra else ""
+            raise arrays.error(f"rows: {lengths}{hint}")
         return rows.popitem()[1]
 
     def _has_extra_row(self, path: str) -> bool:
@@ -202,66 +202,66 @@ class LayoutSource(RowsSource):
 
     def _find_episodes(self, location: _Location) -> Iterator[_Location]:
         """Yields the episodes of a file."""
-        arrays, ends = self._arrays(location), self._layout.episodes
+        arrays, rule = self._arrays(location), self._layout.episodes
         with source_errors(arrays.path):
             num_rows = self._num_rows(arrays)
-            for name in sorted(self._read - {ends.end_rows, ends.lengths}):
+            for name in sorted(self._read - {rule.end_rows, rule.lengths}):
                 self._check_length(arrays, name, num_rows)
-            if ends.ends:
-                flags = [self._flags(arrays, name, 0, num_rows) for name in ends.ends]
+            if rule.ends:
+                flags = [self._flags(arrays, name, 0, num_rows) for name in rule.ends]
                 is_end = np.logical_or.reduce(flags)
-                rows, is_complete = (
+                end_rows, is_complete = (
                     np.union1d(np.flatnonzero(is_end) + 1, num_rows),
                     bool(is_end[-1]),
                 )
             else:
-                rows, is_complete = self._episode_ends(arrays, num_rows), True
-        for begin, end in itertools.pairwise([0, *rows.tolist()]):
+                end_rows, is_complete = self._episode_ends(arrays, num_rows), True
+        for start, end in itertools.pairwise([0, *end_rows.tolist()]):
             complete = is_complete or end < num_rows
-            yield location._replace(begin=begin, end=end, complete=complete)
+            yield location._replace(start=start, end=end, complete=complete)
 
     def _episode_ends(self, arrays: Arrays, num_rows: int) -> np.ndarray:
         """Returns the end rows of episodes from an array of integers."""
-        ends = self._layout.episodes
-        name = ends.end_rows or ends.lengths or ends.number
+        rule = self._layout.episodes
+        name = rule.end_rows or rule.lengths or rule.number
         values = np.asarray(arrays.value(name)).reshape(-1)
-        if values.dtype.kind not in "iu" and not (ends.number and values.dtype == object):
+        if values.dtype.kind not in "iu" and not (rule.number and values.dtype == object):
             raise arrays.error(f"{values.dtype}, expected integers", name)
-        if ends.number:
+        if rule.number:
             changes = np.flatnonzero(values[1:] != values[:-1]) + 1
             episode_ids = values[[0, *changes]].tolist()
             if len({*episode_ids}) < len(episode_ids):
                 raise arrays.error("the rows of an episode are not consecutive", name)
             return np.append(changes, num_rows)
         values = values.astype(np.int64)  # Differences of unsigned integers are never negative.
-        rows = np.cumsum(values) if ends.lengths else values
+        rows = np.cumsum(values) if rule.lengths else values
         if not len(rows) or rows[-1] != num_rows or np.any(np.diff(rows, prepend=0) <= 0):
-            fault = f"expected increasing rows that end with {num_rows}, got {rows[-3:].tolist()}"
-            raise arrays.error(fault, name)
+            problem = f"expected increasing rows that end with {num_rows}, got {rows[-3:].tolist()}"
+            raise arrays.error(problem, name)
         return rows
 
     def _check_length(self, arrays: Arrays, name: str, num_rows: int) -> None:
         if arrays[name].length != num_rows:
-            fault = f"{arrays[name].length} rows, but other arrays have {num_rows}"
-            raise arrays.error(fault, name)
+            problem = f"{arrays[name].length} rows, but other arrays have {num_rows}"
+            raise arrays.error(problem, name)
 
-    def _flags(self, arrays: Arrays, name: str, begin: int, end: int) -> np.ndarray:
-        rows = arrays[name].rows(begin, end).reshape(end - begin, -1)
+    def _flags(self, arrays: Arrays, name: str, start: int, end: int) -> np.ndarray:
+        rows = arrays[name].rows(start, end).reshape(end - start, -1)
         if rows.shape[1:] != (1,) or rows.dtype.kind not in "biuf":
             raise arrays.error(f"{rows.dtype} of shape {rows.shape}, expected a flag a row", name)
         invalid = np.flatnonzero((rows != 0) & (rows != 1))
         if len(invalid):
-            fault = f"{rows[invalid[0], 0]}, expected 0 or 1"
-            raise arrays.error(fault, name, begin + int(invalid[0]))
+            problem = f"{rows[invalid[0], 0]}, expected 0 or 1"
+            raise arrays.error(problem, name, start + int(invalid[0]))
         return np.asarray(rows[:, 0] != 0)
 
-    def _is_set(self, arrays: Arrays, name: str, begin: int, end: int) -> bool:
+    def _is_set(self, arrays: Arrays, name: str, start: int, end: int) -> bool:
         """Returns True if a flag is set at the end of an episode.
 
         Raises:
           SourceError: The flag is set earlier.
         """
-        num_rows = end - begin
+        num_rows = end - start
         if self._layout.episodes.one_per:
             length = arrays[name].length
             if length is None or (length == 1 and num_rows != 1):
@@ -269,31 +269,31 @@ class LayoutSource(RowsSource):
             if length not in (num_rows, num_rows + (self._layout.final == "extra")):
                 self._check_length(arrays, name, num_rows)
             end = length
-        flags = self._flags(arrays, name, begin, end)
+        flags = self._flags(arrays, name, start, end)
         # The flags of observations are in the last row.
         is_with_action = self._layout.order == "sar" and self._layout.final == "row"
         early_rows = np.flatnonzero(flags[: num_rows - 1 - is_with_action])
         if len(early_rows):
-            fault = f"set in step {early_rows[0]} of {len(flags)}; do episodes end elsewhere?"
-            raise arrays.error(fault, name, begin + int(early_rows[0]))
+            problem = f"set in step {early_rows[0]} of {len(flags)}; do episodes end elsewhere?"
+            raise arrays.error(problem, name, start + int(early_rows[0]))
         return bool(flags.any())
 
     @override
     def _find_rows(self, split: str, index: int) -> EpisodeRows:
         layout, location = self._layout, self._locations[index]
-        arrays, begin, end = self._arrays(location), location.begin, location.end
+        arrays, start, end = self._arrays(location), location.start, location.end
         end = self._num_rows(arrays) if end is None else end
-        if layout.final == "row" and end - begin < 2:
-            raise arrays.error("an episode without a transition", row=begin)
+        if layout.final == "row" and end - start < 2:
+            raise arrays.error("an episode without a transition", row=start)
         terminal, is_truncated = (
-            self._is_set(arrays, flag, begin, end) if isinstance(flag, str) and flag else bool(flag)
+            self._is_set(arrays, flag, start, end) if isinstance(flag, str) and flag else bool(flag)
             for flag in (layout.terminal, layout.truncated)
         )
-        num_transitions = end - begin - (layout.final == "row")
+        num_transitions = end - start - (layout.final == "row")
         is_truncated |= num_transitions == layout.time_limit
         return EpisodeRows(
-            Origin(self._name(location), begin, end),
-            end - begin,
+            Origin(self._name(location), start, end),
+            end - start,
             terminal and not is_truncated and location.complete,
             layout.final,
             location.complete,
@@ -314,10 +314,10 @@ class LayoutSource(RowsSource):
         field = self._field(arrays, path, entry)
         if _kind(field) != _kind(expected):
             raise arrays.error(f"{field}, but the first episode has {expected}", name)
-        begin, end = episode.origin.begin, episode.origin.end + self._has_extra_row(path)
-        columns = [arrays[array].rows(begin, end) for array in entry.arrays]
+        start, end = episode.origin.begin, episode.origin.end + self._has_extra_row(path)
+        columns = [arrays[array].rows(start, end) for array in entry.arrays]
         if expected.encoding:
-            for row, data in enumerate(columns[0], begin):
+            for row, data in enumerate(columns[0], start):
                 with source_errors(arrays.path, field=name, row=row):
                     image = image_field(data)
                     if (image.dtype, image.shape) != (expected.dtype, expected.shape):
@@ -326,7 +326,7 @@ class LayoutSource(RowsSource):
             columns = [self._cast(arrays, path, entry, column) for column in columns]
         if not further:
             return columns[0]
-        return np.concatenate([column.reshape(end - begin, -1) for column in columns], axis=1)
+        return np.concatenate([column.reshape(end - start, -1) for column in columns], axis=1)
 
     def _cast(self, arrays: Arrays, path: str, entry: LayoutField, rows: np.ndarray) -> np.ndarray:
         """Converts rows to the dtype of the field; rounds only with a dtype in the layout."""
@@ -338,24 +338,24 @@ class LayoutSource(RowsSource):
         is_rounding = entry.dtype and dtype.kind == "f"
         if not is_rounding or np.any(np.isfinite(rounded) != np.isfinite(rows)):
             row = next(row for row in rows if cast_exact(row, dtype) is None)
-            fault = f"{row} does not fit into {dtype}; change the dtype in the layout"
-            raise arrays.error(fault, entry.arrays[0])
+            problem = f"{row} does not fit into {dtype}; change the dtype in the layout"
+            raise arrays.error(problem, entry.arrays[0])
         return rounded
 
     def _check_next(self, episode: EpisodeRows, name: str, rows: np.ndarray) -> None:
         """Checks that next observations are the observations of the next rows."""
-        stored, begin = rows[1:], episode.origin.begin
-        next_rows = episode.handle[name].rows(begin, episode.origin.end - 1)
-        is_equal = (stored == next_rows) | ((stored != stored) & (next_rows != next_rows))
-        invalid = np.flatnonzero(~is_equal.reshape(len(stored), -1).all(axis=1))
+        rows, start = rows[1:], episode.origin.begin
+        next_rows = episode.handle[name].rows(start, episode.origin.end - 1)
+        is_equal = (rows == next_rows) | ((rows != rows) & (next_rows != next_rows))
+        invalid = np.flatnonzero(~is_equal.reshape(len(rows), -1).all(axis=1))
         if len(invalid):
-            fault = "not the observation of the next row: does an episode end here?"
-            raise episode.handle.error(fault, name, begin + int(invalid[0]))
+            problem = "not the observation of the next row: does an episode end here?"
+            raise episode.handle.error(problem, name, start + int(invalid[0]))
 
     @override
     def _final(self, episode: EpisodeRows) -> Any:
         arrays, end = episode.handle, episode.origin.end
-        finals = {p: arrays[it].rows(end - 1, end)[0] for p, it in self._layout.next.items()}
+        finals = {p: arrays[name].rows(end - 1, end)[0] for p, name in self._layout.next.items()}
         return nest(finals)[rlds.OBSERVATION]
 
     @override
@@ -371,8 +371,8 @@ class LayoutSource(RowsSource):
             return arrays.value(name)
         rows = arrays[name].rows(episode.origin.begin, episode.origin.end)
         if len(differing := np.flatnonzero([np.any(row != rows[0]) for row in rows])):
-            fault = "another value than in the first row of the episode; make it a field of steps"
-            raise arrays.error(fault, name, episode.origin.begin + int(differing[0]))
+            problem = "another value than in the first row of the episode; make it a field of steps"
+            raise arrays.error(problem, name, episode.origin.begin + int(differing[0]))
         return rows[0]
 
     # --- The dataset.
@@ -385,7 +385,7 @@ class LayoutSource(RowsSource):
     @override
     def key(self, split: str, index: int) -> str:
         location = self._locations[index]
-        rows = "" if location.end is None else f"-{location.begin:07d}"
+        rows = "" if location.end is None else f"-{location.start:07d}"
         return self._name(location) + rows
 
     @override
@@ -394,13 +394,13 @@ class LayoutSource(RowsSource):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(lengths=None if self._layout.episodes.one_per else self._lengths)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(lengths=None if self._layout.episodes.one_per else self._lengths)
 
     @override
     def _lengths(self, split: str) -> Lengths:
         extra = self._layout.final == "next"
-        lengths = [(it.end or 0) - it.begin + extra for it in self._locations]
+        lengths = [(location.end or 0) - location.start + extra for location in self._locations]
         # Without final observations, the last step may be a transition or not.
         return Lengths.create(lengths, final_observation_known=bool(self._layout.final) or None)
 

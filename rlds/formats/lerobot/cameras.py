@@ -102,23 +102,23 @@ class Cameras:
 
     def _check(self, clip: Clip, name: str) -> None:
         assert clip.num_frames is not None
-        video, where = clip.video, clip.name
+        video, label = clip.video, clip.name
         times = video.times[clip.first : clip.first + clip.num_frames]
         if len(times) < clip.num_frames:
-            raise ValueError(f"{where}: {len(times)} frames for {clip.num_frames} rows")
+            raise ValueError(f"{label}: {len(times)} frames for {clip.num_frames} rows")
         time_errors = np.abs(times - times[0] - np.arange(clip.num_frames) / self._fps)
         if (time_errors > _TIME_TOLERANCE_S).any():
             frame = int(np.argmax(time_errors > _TIME_TOLERANCE_S))
             raise ValueError(
-                f"{where}: frame {frame} is shown after {times[frame] - times[0]:.4f} s, expected "
+                f"{label}: frame {frame} is shown after {times[frame] - times[0]:.4f} s, expected "
                 f"{frame / self._fps:.4f} s at {self._fps:g} rows a second: LeRobot would not find "
-                f"it. Pass fps={float(video.info.fps):g}, or to_sidecar=[{where.split(', ')[-1]!r}]"
+                f"it. Pass fps={float(video.info.fps):g}, or to_sidecar=[{label.split(', ')[-1]!r}]"
             )
         entry = describe_video(video.info, self._depths[name])
         is_codes = entry["info"]["video.is_depth_map"]
         if name not in self.entries and video.info.dtype != np.uint8 and not is_codes:
             warnings.warn(
-                f"{where}: gray video of more than 8 bits, without a quantisation of depths: "
+                f"{label}: gray video of more than 8 bits, without a quantisation of depths: "
                 "LeRobot reads it as RGB of 8 bits. To export depth images, open it with "
                 "video='frames'",
                 stacklevel=2,
@@ -126,8 +126,8 @@ class Cameras:
         expected = self.entries.setdefault(name, entry)
         if entry["shape"] != expected["shape"]:
             raise ValueError(
-                f"{where}: frames of {entry['shape']}, but {expected['shape']} in other episodes; "
-                f"LeRobot needs one size. Pass to_sidecar=[{where.split(', ')[-1]!r}]"
+                f"{label}: frames of {entry['shape']}, but {expected['shape']} in other episodes; "
+                f"LeRobot needs one size. Pass to_sidecar=[{label.split(', ')[-1]!r}]"
             )
 
 

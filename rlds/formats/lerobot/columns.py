@@ -80,20 +80,20 @@ def data_column(arrow_field: Any, feature: LeRobotFeature | None) -> DataColumn:
 def find_contradiction(column: DataColumn, feature: LeRobotFeature) -> str:
     """Returns the contradiction between a column and `info.json`; empty if they agree."""
     shape: Any = feature.shape
-    dtype, stored = feature.dtype, column.field.shape
+    dtype, column_shape = feature.dtype, column.field.shape
     if column.kind == "numbers":
-        is_match = dtype == str(column.field.dtype) and (stored or (1,)) == (shape or (1,))
+        is_match = dtype == str(column.field.dtype) and (column_shape or (1,)) == (shape or (1,))
     elif column.kind == "image":
         with contextlib.suppress(ValueError):  # The shape is no shape of an image.
             shape = feature.image_shape
-        is_match = dtype == "image" and (not stored or stored == shape)
+        is_match = dtype == "image" and (not column_shape or column_shape == shape)
     elif column.kind == "text":
         is_match = dtype in ("string", "language")
     else:
         is_match = dtype not in ("string", "image") and dtype not in np.sctypeDict
     if is_match:
         return ""
-    kinds = {"json": "values of several shapes", "image": f"image files of shape {stored}"}
+    kinds = {"json": "values of several shapes", "image": f"image files of shape {column_shape}"}
     return f"{dtype} of shape {shape}, but the data have {kinds.get(column.kind, column.field)}"
 
 
@@ -153,8 +153,8 @@ def _decode_tiff_images(field: Field, files: list[bytes], make_error: MakeError)
         except (ValueError, OSError) as error:
             raise make_error(f"a damaged TIFF file: {error}", row=row) from error
         if (pixels.shape, pixels.dtype) != (field.shape, field.dtype):
-            got = f"an image of {pixels.dtype} of shape {pixels.shape}"
-            raise make_error(f"{got}, but {field} in the first file", row=row)
+            actual = f"an image of {pixels.dtype} of shape {pixels.shape}"
+            raise make_error(f"{actual}, but {field} in the first file", row=row)
         images[row] = pixels
     return images
 
@@ -179,8 +179,8 @@ def _decode_numbers(field: Field, array: Any, make_error: MakeError) -> np.ndarr
         lengths = as_numpy(compute.list_value_length(array))
         if (lengths != size).any():
             invalid = int(np.argmax(lengths != size))
-            fault = f"{lengths[invalid]} values, expected {size}: the shape is {tuple(shape)}"
-            raise make_error(fault, row=invalid // values_per_row)
+            problem = f"{lengths[invalid]} values, expected {size}: the shape is {tuple(shape)}"
+            raise make_error(problem, row=invalid // values_per_row)
         values_per_row *= size
         array = _storage(array.flatten())
     _check_no_null(array, max(values_per_row, 1), make_error)
@@ -194,13 +194,13 @@ def _cast(values: np.ndarray, dtype: np.dtype, make_error: MakeError) -> np.ndar
     if values.dtype == dtype:
         return values
     with np.errstate(all="ignore"):
-        converted = values.astype(dtype)
-        is_equal = (converted.astype(values.dtype) == values) | (values != values)
+        new_values = values.astype(dtype)
+        is_equal = (new_values.astype(values.dtype) == values) | (values != values)
     if "b" in (values.dtype.kind, dtype.kind) or not is_equal.all():
         row = int(np.argmin(is_equal)) // max(is_equal[:1].size, 1)
-        got = f"{values.dtype} {values[row]!r:.100}"
-        raise make_error(f"{got} does not fit {dtype}, the dtype of the first file", row=row)
-    return converted
+        actual = f"{values.dtype} {values[row]!r:.100}"
+        raise make_error(f"{actual} does not fit {dtype}, the dtype of the first file", row=row)
+    return new_values
 
 
 def _check_no_null(array: Any, values_per_row: int, make_error: MakeError) -> None:

@@ -54,11 +54,11 @@ class DataFiles:
         self._root, self._features = root, features
         self._readers: dict[tuple[str, ...], ParquetRows] = {}
         # The last rows: file, columns, first row, Arrow table, decoded values.
-        self._cached: tuple[str, list[str], int, Any, dict[str, np.ndarray]] | None = None
+        self._cached_rows: tuple[str, list[str], int, Any, dict[str, np.ndarray]] | None = None
         self.columns, self.schema = self._find_columns(table)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_readers": {}, "_cached": None}
+        return {**self.__dict__, "_readers": {}, "_cached_rows": None}
 
     def _find_columns(self, table: EpisodeMetadata) -> tuple[dict[str, DataColumn], str]:
         damage: SourceError | None = None
@@ -131,20 +131,20 @@ class DataFiles:
         """
         key_columns, cache = (
             [*_add_key_columns(names), "", *_add_key_columns(values)],
-            self._cached,
+            self._cached_rows,
         )
-        end = row.begin + row.length
+        end = row.start + row.length
         if (
             cache is None
             or cache[:2] != (row.file, key_columns)
-            or not (cache[2] <= row.begin and end <= cache[2] + cache[3].num_rows)
+            or not (cache[2] <= row.start and end <= cache[2] + cache[3].num_rows)
         ):
             ahead = self._read_ahead(row, _add_key_columns(names), _add_key_columns(values))
-            cache = self._cached = row.file, key_columns, row.begin, *ahead
-        begin = row.begin - cache[2]
-        columns = {name: column[begin : begin + row.length] for name, column in cache[4].items()}
+            cache = self._cached_rows = row.file, key_columns, row.start, *ahead
+        start = row.start - cache[2]
+        columns = {name: column[start : start + row.length] for name, column in cache[4].items()}
         self._check_indices(row, range(row.length), columns)
-        return cache[3].slice(begin, row.length), columns
+        return cache[3].slice(start, row.length), columns
 
     def read_stored_rows(self, row: EpisodeRow, lengths: np.ndarray) -> Any:
         """Reads the stored rows of an episode and of the next episodes, as an Arrow table.
@@ -160,8 +160,8 @@ class DataFiles:
         table = self._read_table(row, [*self.columns], span)
         expected = row.index + np.repeat(np.arange(len(lengths)), lengths)
         if not np.array_equal(flatten_column(table[_EPISODE_INDEX]), expected):
-            fault = f"expected rows of {len(lengths)} episodes: they are shifted or missing"
-            raise self._damage_error(row, span, _EPISODE_INDEX, fault)
+            problem = f"expected rows of {len(lengths)} episodes: they are shifted or missing"
+            raise self._damage_error(row, span, _EPISODE_INDEX, problem)
         return table
 
     def _read_ahead(
@@ -205,11 +205,11 @@ class DataFiles:
                 raise self._damage_error(row, span, name, fault, step)
 
     def _damage_error(
-        self, episode: EpisodeRow, span: range, field: str, fault: str, row: int | None = None
+        self, episode: EpisodeRow, span: range, field: str, problem: str, row: int | None = None
     ) -> SourceError:
-        row_of_file = None if row is None else episode.begin + span.start + row
+        row_of_file = None if row is None else episode.start + span.start + row
         file = self._root / episode.file
-        return SourceError(fault, file=file, episode=episode.key, row=row_of_file, field=field)
+        return SourceError(problem, file=file, episode=episode.key, row=row_of_file, field=field)
 
     def _read_table(
         self, row: EpisodeRow, names: Sequence[str], span: range, *, ahead: bool = False
@@ -222,9 +222,9 @@ class DataFiles:
                 rows = ParquetRows(file, names)
                 self._check_columns(rows)
             if row.is_whole_file and rows.num_rows != row.length:
-                fault = f"{rows.num_rows} rows, but the table of episodes says {row.length}"
-                raise SourceError(fault, file=file)
-            table = rows.read(row.begin + span.start, row.begin + span.stop, ahead=ahead)
+                problem = f"{rows.num_rows} rows, but the table of episodes says {row.length}"
+                raise SourceError(problem, file=file)
+            table = rows.read(row.start + span.start, row.start + span.stop, ahead=ahead)
         while len(self._readers) >= _MAX_OPEN_FILES:
             self._readers.pop(next(iter(self._readers)), None)
         self._readers[key] = rows
@@ -233,9 +233,9 @@ class DataFiles:
     def _check_columns(self, rows: ParquetRows) -> None:
         expected, names = self.columns.keys(), {*rows.schema.names}
         for name in sorted(expected ^ names):
-            fault = "no such column, but other files have it"
-            fault = "other files have no such column" if name in names else fault
-            raise SourceError(fault, file=rows.path, field=name)
+            problem = "no such column, but other files have it"
+            problem = "other files have no such column" if name in names else problem
+            raise SourceError(problem, file=rows.path, field=name)
 
 
 def _add_key_columns(names: Collection[str]) -> list[str]:

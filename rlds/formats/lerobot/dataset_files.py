@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.feature_statistics import (
-    Selection,
+    FeatureTotals,
+    QuantileSelection,
     Statistics,
-    Total,
     replace_statistics,
     statistics_by_column,
 )
@@ -94,7 +94,7 @@ class DatasetState:
     num_rows: int = 0
     num_files: int = 0
     tasks: Sequence[str] = ()
-    total: Total = dataclasses.field(default_factory=Total)
+    total: FeatureTotals = dataclasses.field(default_factory=FeatureTotals)
     info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -268,9 +268,9 @@ class DatasetFiles(abc.ABC):
 
     def _to_new_indices(self, name: str, indices: np.ndarray, texts: TextTable) -> np.ndarray:
         """Converts a column of task indices to the indices in the new dataset."""
-        used = np.unique(indices).tolist()
+        used_indices = np.unique(indices).tolist()
         try:
-            return renumber(indices, {n: self._task(texts[n]) for n in used if n in texts})
+            return renumber(indices, {n: self._task(texts[n]) for n in used_indices if n in texts})
         except ValueError as error:
             raise ValueError(
                 f"episode {self._num_episodes}, {name}: {error}. If these are not task "
@@ -285,27 +285,27 @@ class DatasetFiles(abc.ABC):
         """
         self._write_episodes()
         self._finish()
-        fps, stored = self._fps, self._info
+        fps, raw = self._fps, self._info
         splits = {self._split: f"0:{self._num_episodes}"}
-        if stored.get("total_episodes") == self._num_episodes:
-            splits = stored.get("splits", splits)
+        if raw.get("total_episodes") == self._num_episodes:
+            splits = raw.get("splits", splits)
         info = {
             "codebase_version": self.version,
-            "robot_type": stored.get("robot_type"),
+            "robot_type": raw.get("robot_type"),
             "total_episodes": self._num_episodes,
             "total_frames": self._num_rows,
             "total_tasks": len(self._texts),
-            "chunks_size": stored["chunks_size"],
+            "chunks_size": raw["chunks_size"],
             "fps": int(fps) if fps == int(fps) else fps,
             "splits": splits,
             **self._version_entries(),
             "data_path": self._data_path,
             "video_path": self._video_path if self._cameras else None,
             "features": {
-                name: {**old, **features.get(name, {})} for name, old in stored["features"].items()
+                name: {**old, **features.get(name, {})} for name, old in raw["features"].items()
             },
         }
-        info |= {name: stored[name] for name in stored if name not in {*info, *_VERSION_ENTRIES}}
+        info |= {name: raw[name] for name in raw if name not in {*info, *_VERSION_ENTRIES}}
         write_json(self._directory / layout.INFO, info)
         return DatasetState(
             self._num_episodes,
@@ -335,11 +335,11 @@ class DatasetFiles(abc.ABC):
         `add` writes frames, and a planner for data files, by the name "".
         """
 
-    def add_stored(self, stored: EpisodeBatch, task_columns: Sequence[str]) -> None:
+    def add_stored(self, episodes: EpisodeBatch, task_columns: Sequence[str]) -> None:
         """Writes staged episodes (3.0).
 
         Args:
-          stored: The episodes.
+          episodes: The episodes.
           task_columns: See `task_indices` of `NewEpisode`.
         """
         raise NotImplementedError
@@ -410,7 +410,7 @@ class _Files30(DatasetFiles):
             for name in self._cameras
         }
         self._num_files = 0  # The number of data files of other processes.
-        self._stored: list[Any] = []  # Tables of the copied episodes.
+        self._copied_tables: list[Any] = []  # Tables of the copied episodes.
         close_videos = [videos.close for videos in self._videos.values()]
         for close in (self._data.close, self._episodes.close, *close_videos):
             self._stack.callback(close)
@@ -423,9 +423,9 @@ class _Files30(DatasetFiles):
         entry["dataset_to_index"] = self._num_rows + table.num_rows
         for name, files in self._videos.items() if rows.clips else ():
             num_rows, clip = table.num_rows, rows.clips[name]
-            chunk, file, begin = files.add(clip, num_rows, is_staged=rows.is_staged)
-            end = begin + num_rows / self._fps
-            entry |= dict(zip(layout.video_columns(name), (chunk, file, begin, end)))
+            chunk, file, start = files.add(clip, num_rows, is_staged=rows.is_staged)
+            end = start + num_rows / self._fps
+            entry |= dict(zip(layout.video_columns(name), (chunk, file, start, end)))
             if self._is_part:
                 entry[layout.video_bytes(name)] = files.last_size
         if self._is_part:
@@ -456,18 +456,18 @@ class _Files30(DatasetFiles):
         return {"": self._data, **self._videos}
 
     @override
-    def add_stored(self, stored: EpisodeBatch, task_columns: Sequence[str]) -> None:
-        arrow, episodes = import_extra("pyarrow"), stored.entries
-        columns = dict(zip(stored.table.column_names, stored.table.columns))
-        numeric = [field.name for field in self._schema if is_numeric(field.type)]
-        values = {name: flatten_column(columns[name]) for name in numeric}
+    def add_stored(self, batch: EpisodeBatch, task_columns: Sequence[str]) -> None:
+        arrow, episodes = import_extra("pyarrow"), batch.entries
+        columns = dict(zip(batch.table.column_names, batch.table.columns))
+        numeric_names = [field.name for field in self._schema if is_numeric(field.type)]
+        values = {name: flatten_column(columns[name]) for name in numeric_names}
         lengths, sizes = (flatten_column(episodes[name]) for name in ("length", layout.DATA_BYTES))
         number_columns = {
             "episode_index": np.repeat(self._num_episodes + np.arange(len(episodes)), lengths),
-            "index": self._num_rows + np.arange(len(stored.table)),
+            "index": self._num_rows + np.arange(len(batch.table)),
         }
         for name in ("task_index", *task_columns):
-            number_columns[name] = self._to_new_indices(name, values[name], stored.task_texts)
+            number_columns[name] = self._to_new_indices(name, values[name], batch.task_texts)
         for name, column in number_columns.items():
             if not np.array_equal(column, values[name]):
                 episodes = replace_statistics(episodes, name, values[name], column)
@@ -475,8 +475,8 @@ class _Files30(DatasetFiles):
         table = arrow.table([columns[name] for name in self._schema.names], schema=self._schema)
         self._total.add_table_quantiles(episodes, values | number_columns)
         location = self._data.add_several(table, lengths.tolist(), sizes.tolist())
-        self._stored.append(self._place_rows(episodes, lengths, *location))
-        for index, extras in enumerate(stored.extras):
+        self._copied_tables.append(self._place_rows(episodes, lengths, *location))
+        for index, extras in enumerate(batch.extras):
             self._write_extras(extras, index)
         self._num_episodes += len(episodes)
         self._num_rows += len(table)
@@ -485,14 +485,14 @@ class _Files30(DatasetFiles):
         """Returns the next rows of the table of episodes, with the locations of their data."""
         arrow, num_episodes = import_extra("pyarrow"), len(episodes)
         names = [*layout.user_cells(dict.fromkeys(episodes.column_names))]
-        ends = self._num_rows + np.cumsum(lengths)
+        end_rows = self._num_rows + np.cumsum(lengths)
         columns = {
             "episode_index": self._num_episodes + np.arange(num_episodes),
             **{name: episodes[name] for name in ("tasks", "length", *names)},
             "data/chunk_index": np.full(num_episodes, chunk),
             "data/file_index": np.full(num_episodes, file),
-            "dataset_from_index": ends - lengths,
-            "dataset_to_index": ends,
+            "dataset_from_index": end_rows - lengths,
+            "dataset_to_index": end_rows,
             **{name: episodes[name] for name in episodes.column_names if name.startswith("stats/")},
         }
         table = arrow.table(columns)
@@ -511,7 +511,7 @@ class _Files30(DatasetFiles):
     def table_rows(self) -> Any:
         self._stack.close()
         arrow = import_extra("pyarrow")
-        return arrow.concat_tables(self._stored, promote_options="default"), self._total
+        return arrow.concat_tables(self._copied_tables, promote_options="default"), self._total
 
     def _add_table_rows(
         self, table_rows: Sequence[Any], frames: Mapping[str, Sequence[Any]], lengths: np.ndarray
@@ -524,14 +524,14 @@ class _Files30(DatasetFiles):
         self._total.add_table(table.select(statistics))
         episodes = table.drop_columns(statistics)
         for name in self._videos:
-            chunks, files, begins = map(np.array, zip(*frames[name]))
-            ends = begins + lengths / self._fps
-            for column, values in zip(layout.video_columns(name), (chunks, files, begins, ends)):
+            chunks, files, start_times = map(np.array, zip(*frames[name]))
+            cells = chunks, files, start_times, start_times + lengths / self._fps
+            for column, values in zip(layout.video_columns(name), cells):
                 episodes = episodes.append_column(column, [values])
         for name in statistics:
             episodes = episodes.append_column(name, table[name])
-        for begin in range(0, len(episodes), _EPISODES_PER_WRITE):
-            self._write_table(episodes.slice(begin, _EPISODES_PER_WRITE).combine_chunks())
+        for start in range(0, len(episodes), _EPISODES_PER_WRITE):
+            self._write_table(episodes.slice(start, _EPISODES_PER_WRITE).combine_chunks())
         self._num_files = len(table_rows)
 
     def _finish(self) -> None:
@@ -549,8 +549,8 @@ class _Files30(DatasetFiles):
             self._directory, self._info["chunks_size"], copy.deepcopy(selections)
         )
         num_files = self._num_files or self._data.num_files
-        for _, merged in self._workers(select, range(num_files) if selections else ()):
-            for name, selection in merged.items():
+        for _, selections_of_file in self._workers(select, range(num_files) if selections else ()):
+            for name, selection in selections_of_file.items():
                 selections[name].merge(selection)
         self._total.select(selections)
 
@@ -564,14 +564,14 @@ class _QuantileReader:
 
     directory: Path
     files_per_chunk: int
-    selections: Mapping[str, Selection]
+    selections: Mapping[str, QuantileSelection]
 
-    def __call__(self, file_index: int) -> Mapping[str, Selection]:
+    def __call__(self, file_index: int) -> Mapping[str, QuantileSelection]:
         chunk, file = divmod(file_index, self.files_per_chunk)
         path = self.directory / PATHS["v3.0"][0].format(chunk_index=chunk, file_index=file)
         rows, selections = ParquetRows(path, [*self.selections]), copy.deepcopy(self.selections)
-        for begin in range(0, rows.num_rows, _ROWS_PER_READ):
-            table = rows.read(begin, min(begin + _ROWS_PER_READ, rows.num_rows))
+        for start in range(0, rows.num_rows, _ROWS_PER_READ):
+            table = rows.read(start, min(start + _ROWS_PER_READ, rows.num_rows))
             for name, selection in selections.items():
                 selection.add(flatten_column(table[name]))
         return selections
@@ -605,13 +605,13 @@ class _VideoFilesWriter:
         self._per_chunk, self._fps = info["chunks_size"], float(info["fps"])
         self._writer: VideoWriter | None = None
         self._num_files, self._size, self.last_size = first, 0, 0
-        self._last: tuple[Span, int] | None = None
+        self._last_span: tuple[Span, int] | None = None
         self._planned: tuple[Callable[[], Span], int] | None = None
 
     def _starts_file(self, span: Span, num_rows: int) -> bool:
         """Returns True if frames need a new file, because they cannot follow the last frames."""
         if (
-            (last := self._last) is None
+            (last := self._last_span) is None
             or self._needs_own_file(span, num_rows)
             or self._needs_own_file(*last)
         ):
@@ -636,7 +636,7 @@ class _VideoFilesWriter:
         """
         is_new_file = self._size + size >= self._max_bytes
         if not follow:
-            self._last = self._planned and (self._planned[0](), self._planned[1])
+            self._last_span = self._planned and (self._planned[0](), self._planned[1])
             is_new_file |= self._starts_file(frames(), num_rows)
         self._planned = frames, num_rows
         self._size = size + (0 if is_new_file else self._size)
@@ -659,7 +659,7 @@ class _VideoFilesWriter:
         if is_next or self._size + span.size >= self._max_bytes:
             self.close()
             self._num_files += 1
-        self._last, self.last_size = (span, num_rows), span.size
+        self._last_span, self.last_size = (span, num_rows), span.size
         self._size += self.last_size
         chunk, file = divmod(self._num_files - 1, self._per_chunk)
         if self._writer is None:
@@ -721,9 +721,9 @@ class _Files21(DatasetFiles):
     def _write_video(self, clip: Frames, path: Path, name: str) -> None:
         span = span_of(clip)
         assert span.is_file  # Frames are copied only from files of the same version.
-        if (begin := span.copy_file(path) * self._fps) > 0.5:
+        if (start := span.copy_file(path) * self._fps) > 0.5:
             raise ValueError(
-                f"{path.name}, {name}: the episode begins with frame {begin:.0f} of its clip, "
+                f"{path.name}, {name}: the episode begins with frame {start:.0f} of its clip, "
                 "after the last keyframe. Only version 3.0 can hold that; export to it"
             )
 

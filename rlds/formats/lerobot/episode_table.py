@@ -64,14 +64,14 @@ class VideoSpan:
 
     Attributes:
       file: The file, below the dataset.
-      begin: The start of the episode in the video, in seconds.
+      start: The start of the episode in the video, in seconds.
       end: The end of the episode, in seconds; None at the end of the video.
       is_whole_file: True if the file has no other episode.
       next: The start of the next episode in the file; a large number for the last episode.
     """
 
     file: str
-    begin: float
+    start: float
     end: float | None
     is_whole_file: bool
     next: float
@@ -85,7 +85,7 @@ class EpisodeRow:
       index: The `episode_index`.
       length: The number of rows.
       file: The data file, below the dataset.
-      begin: The first row in the file.
+      start: The first row in the file.
       is_whole_file: True if the file has no other rows (2.x).
       videos: The locations of the frames, by the names of video features.
       is_complete: False if the recorder marked the last step as missing.
@@ -94,7 +94,7 @@ class EpisodeRow:
     index: int
     length: int
     file: str
-    begin: int
+    start: int
     is_whole_file: bool
     videos: Mapping[str, VideoSpan]
     is_complete: bool = True
@@ -150,10 +150,10 @@ class EpisodeMetadata:
         self.is_valid = not self.errors and self._has_valid_numbers()
         self._stats_lines: dict[int, int] | None = None
         self._rows: ParquetRows | None = None
-        self._cached: tuple[str, int, dict[str, Any]] | None = None  # The last rows.
+        self._cached_rows: tuple[str, int, dict[str, Any]] | None = None  # The last rows.
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None, "_cached": None}
+        return {**self.__dict__, "_rows": None, "_cached_rows": None}
 
     def row(self, position: int) -> EpisodeRow:
         """Returns the index, length and file locations of an episode.
@@ -165,30 +165,30 @@ class EpisodeMetadata:
           SourceError: The row is damaged or missing.
         """
         cells = self._cells(position)
-        index, length, begin = cells[_INDEX], cells[_LENGTH], cells.get(_FROM, 0)
-        fault = ""
+        index, length, start = cells[_INDEX], cells[_LENGTH], cells.get(_FROM, 0)
+        problem = ""
         for name, value in () if self.is_valid else cells.items():
             if not 0 <= value < _MAX_INDEX:
-                fault = f"{name}: {value!r:.100}, expected a number"
-        if cells.get(_TO, length) != begin + length:
-            fault = f"{_TO}: {cells[_TO]}, but {_FROM} is {begin} and the length {length}"
-        if fault:
+                problem = f"{name}: {value!r:.100}, expected a number"
+        if cells.get(_TO, length) != start + length:
+            problem = f"{_TO}: {cells[_TO]}, but {_FROM} is {start} and the length {length}"
+        if problem:
             file = self._files[cells[_FILE]]
             raise SourceError(
-                fault, file=file, row=cells[_ROW_OR_OFFSET], episode=layout.episode_key(index)
+                problem, file=file, row=cells[_ROW_OR_OFFSET], episode=layout.episode_key(index)
             )
         videos = {}
         for name in self._info.videos:
-            chunk, file_index, start, end = map(cells.get, layout.video_columns(name))
+            chunk, file_index, from_s, to_s = map(cells.get, layout.video_columns(name))
             file = self._info.video_file(index, name, chunk or 0, file_index or 0)
             is_whole_file = bool(cells.get(_single_episode_column(name), True))
-            next_begins = cells.get(_next_start_column(name), _NO_NEXT_S)
-            videos[name] = VideoSpan(file, start or 0.0, end, is_whole_file, next_begins)
+            next_start = cells.get(_next_start_column(name), _NO_NEXT_S)
+            videos[name] = VideoSpan(file, from_s or 0.0, to_s, is_whole_file, next_start)
         file = self._info.data_file(index, *(cells.get(name, 0) for name in _DATA_FILE))
         is_whole_file = not self._info.is_v3
         is_complete = bool(cells.get(COMPLETE, True))
-        begin = cells.get(_FIRST_ROW, 0)
-        return EpisodeRow(index, length, file, begin, is_whole_file, videos, is_complete)
+        start = cells.get(_FIRST_ROW, 0)
+        return EpisodeRow(index, length, file, start, is_whole_file, videos, is_complete)
 
     def full_row(self, position: int) -> dict[str, Any]:
         """Returns the complete row of an episode, with the names of version 3.0."""
@@ -196,16 +196,16 @@ class EpisodeMetadata:
         file, offset = self._files[cells[_FILE]], cells[_ROW_OR_OFFSET]
         if not self._info.is_v3:
             return {**_read_line(file, offset), **self._statistics(cells[_INDEX])}
-        begin, cached = offset - offset % _ROWS_PER_READ, self._cached
-        if cached is None or cached[:2] != (file, begin):
+        start, cached = offset - offset % _ROWS_PER_READ, self._cached_rows
+        if cached is None or cached[:2] != (file, start):
             rows, self._rows = self._rows, None  # Concurrent threads open their own reader.
             if rows is None or rows.path != file:
                 rows = ParquetRows(file)
-            end = min(begin + _ROWS_PER_READ, rows.num_rows)
+            end = min(start + _ROWS_PER_READ, rows.num_rows)
             with source_errors(file, row=offset):
-                cached = file, begin, _decode_columns(rows.read(begin, end))
-            self._rows, self._cached = rows, cached
-        return {name: column[offset - begin] for name, column in cached[2].items()}
+                cached = file, start, _decode_columns(rows.read(start, end))
+            self._rows, self._cached_rows = rows, cached
+        return {name: column[offset - start] for name, column in cached[2].items()}
 
     def rows_by_file(self, span: range) -> Iterator[tuple[range, Any]]:
         """Yields ranges of episodes in the same files, and their rows of the table (3.0).
@@ -215,9 +215,9 @@ class EpisodeMetadata:
         """
         columns = [self._columns[name][span.start : span.stop] for name in (_FILE, *_DATA_FILE)]
         differ = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-        ends = [*(np.flatnonzero(differ) + 1).tolist(), len(span)]
-        for begin, end in zip([0, *ends], ends):
-            positions = span[begin:end]
+        end_rows = [*(np.flatnonzero(differ) + 1).tolist(), len(span)]
+        for start, end in zip([0, *end_rows], end_rows):
+            positions = span[start:end]
             file, first = (self._columns[name][positions.start] for name in (_FILE, _ROW_OR_OFFSET))
             rows = ParquetRows(self._files[file])
             yield positions, rows.read(int(first), int(first) + len(positions))
@@ -233,8 +233,8 @@ class EpisodeMetadata:
     def _has_valid_numbers(self) -> bool:
         columns = self._columns
         are_numbers = [((column >= 0) & (column < _MAX_INDEX)).all() for column in columns.values()]
-        ends = columns.get(_FROM, 0) + columns[_LENGTH]
-        return all(are_numbers) and bool((columns.get(_TO, ends) == ends).all())
+        end_rows = columns.get(_FROM, 0) + columns[_LENGTH]
+        return all(are_numbers) and bool((columns.get(_TO, end_rows) == end_rows).all())
 
     def _cells(self, position: int) -> dict[str, Any]:
         """Returns the numeric cells of an episode, by column."""
@@ -270,8 +270,8 @@ class EpisodeMetadata:
         for row_index, (offset, raw) in enumerate(read_lines(file)):
             index, length = raw.get(_INDEX), raw.get(_LENGTH)
             if not all(type(n) is int and 0 <= n < _MAX_INDEX for n in (index, length)):
-                fault = f"{raw!r:.200}, expected an {_INDEX} and a {_LENGTH}"
-                raise SourceError(fault, file=file, row=row_index)
+                problem = f"{raw!r:.200}, expected an {_INDEX} and a {_LENGTH}"
+                raise SourceError(problem, file=file, row=row_index)
             if index in rows:
                 raise SourceError(f"episode {index} has a second line", file=file, row=row_index)
             rows[index] = (index, length, 0, offset)
@@ -281,19 +281,19 @@ class EpisodeMetadata:
     def _read_tables(self) -> dict[str, np.ndarray]:
         """Reads the numeric cells of version 3.0."""
         folder = self._root / layout.EPISODES_FOLDER
-        needed = [_INDEX, _LENGTH, _FROM, _TO, *_DATA_FILE]
-        needed += [column for video in self._info.videos for column in layout.video_columns(video)]
+        required = [_INDEX, _LENGTH, _FROM, _TO, *_DATA_FILE]
+        required += [column for v in self._info.videos for column in layout.video_columns(v)]
         tables = []
         for file in sorted(walk(folder, ".parquet"), key=os.fspath):
             try:
                 rows = ParquetRows(file)
                 names = {*rows.schema.names}
-                for name in needed:
+                for name in required:
                     if name not in names:
                         raise SourceError("no such column", file=rows.path, field=name)
-                rows.columns = [*needed, *({COMPLETE} & names)]
+                rows.columns = [*required, *({COMPLETE} & names)]
                 table = rows.read(0, rows.num_rows)
-                columns = {name: _read_numbers(table, name, rows.path) for name in needed}
+                columns = {name: _read_numbers(table, name, rows.path) for name in required}
                 columns[COMPLETE] = np.ones(rows.num_rows, bool)
                 if COMPLETE in names:
                     flags = [flag is not False for flag in table[COMPLETE].to_pylist()]
@@ -314,22 +314,22 @@ class EpisodeMetadata:
             raise self._unreadable[0] if self._unreadable else missing
         columns = tables[0]
         if len(tables) > 1:
-            columns = {name: np.concatenate([it[name] for it in tables]) for name in columns}
+            columns = {name: np.concatenate([table[name] for table in tables]) for name in columns}
         # Row offsets count over all data files; the least offset in a file is its first row.
         _, groups = _group_equal_rows(*(columns[name] for name in _DATA_FILE))
-        firsts = np.full(len(groups), _MAX_INDEX)
-        np.minimum.at(firsts, groups, columns[_FROM])
-        columns[_FIRST_ROW] = columns[_FROM] - firsts[groups]
+        file_starts = np.full(len(groups), _MAX_INDEX)
+        np.minimum.at(file_starts, groups, columns[_FROM])
+        columns[_FIRST_ROW] = columns[_FROM] - file_starts[groups]
         for video in self._info.videos:
             chunk, file_index = layout.video_columns(video)[:2]
             _, groups = _group_equal_rows(columns[chunk], columns[file_index])
             columns[_single_episode_column(video)] = np.bincount(groups)[groups] == 1
-            begins = columns[layout.video_columns(video)[2]]
-            order = np.lexsort((begins, groups))
-            next_begins = np.append(begins[order][1:], _NO_NEXT_S)
-            next_begins[np.diff(groups[order], append=-1) != 0] = _NO_NEXT_S
-            columns[_next_start_column(video)] = np.empty_like(next_begins)
-            columns[_next_start_column(video)][order] = next_begins
+            start_times = columns[layout.video_columns(video)[2]]
+            order = np.lexsort((start_times, groups))
+            next_starts = np.append(start_times[order][1:], _NO_NEXT_S)
+            next_starts[np.diff(groups[order], append=-1) != 0] = _NO_NEXT_S
+            columns[_next_start_column(video)] = np.empty_like(next_starts)
+            columns[_next_start_column(video)][order] = next_starts
         return columns
 
     def _find_errors(self) -> dict[int, SourceError]:
@@ -342,20 +342,20 @@ class EpisodeMetadata:
         table_indices = self._columns[_INDEX]
         paths = [self._columns[name] for name in _DATA_FILE if name in self._columns]
         is_shared = "{episode" not in self._info.data_path
-        firsts, groups = _group_equal_rows(*(paths if is_shared else [table_indices]))
-        totals = np.zeros(len(firsts), np.int64)
+        first_rows, groups = _group_equal_rows(*(paths if is_shared else [table_indices]))
+        totals = np.zeros(len(first_rows), np.int64)
         np.add.at(totals, groups, self._columns[_LENGTH])
         num_listed: collections.Counter[str] = collections.Counter()
         columns = (totals[groups], table_indices, *paths)
-        for total, index, *location in zip(*(column[firsts].tolist() for column in columns)):
+        for total, index, *location in zip(*(column[first_rows].tolist() for column in columns)):
             num_listed[self._info.data_file(index, *location)] += total
-        begin = len(os.fspath(self._root)) + 1
+        start = len(os.fspath(self._root)) + 1
         errors: dict[int, SourceError] = {}
         for file in walk(self._root / "data", ".parquet"):
-            num_rows = num_listed[os.fspath(file)[begin:]]
+            num_rows = num_listed[os.fspath(file)[start:]]
             if num_rows and not self._info.is_v3:
                 continue  # A file of version 2.x has one episode.
-            fault = (
+            problem = (
                 f"the data files have its rows, but {table} does not list it. If its recording "
                 "was interrupted, run `rlds recover`"
             )
@@ -369,10 +369,10 @@ class EpisodeMetadata:
             except SourceError as error:
                 if num_rows:
                     continue  # Reading its episodes raises the error.
-                fault = f"{table} does not name the file, and {error.problem}"
-            fault = "; ".join([fault, *map(str, self._unreadable)])
+                problem = f"{table} does not name the file, and {error.problem}"
+            problem = "; ".join([problem, *map(str, self._unreadable)])
             for index in indices or [_unused_index({*table_indices.tolist(), *errors})]:
-                errors[index] = SourceError(fault, file=file)
+                errors[index] = SourceError(problem, file=file)
         if self._unreadable and not errors:
             errors[_unused_index({*table_indices.tolist()})] = self._unreadable[0]
         return errors
@@ -393,9 +393,9 @@ def _group_equal_rows(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rows = np.stack(columns)
     is_new = (rows[:, 1:] != rows[:, :-1]).any(axis=0)
     # Most rows equal the previous row.
-    begins = np.flatnonzero(np.append(np.ones(min(rows.shape[1], 1), bool), is_new))
-    _, firsts, groups = np.unique(rows[:, begins], axis=1, return_index=True, return_inverse=True)
-    return begins[firsts], np.repeat(groups, np.diff(begins, append=rows.shape[1]))
+    run_starts = np.flatnonzero(np.append(np.ones(min(rows.shape[1], 1), bool), is_new))
+    _, runs, groups = np.unique(rows[:, run_starts], axis=1, return_index=True, return_inverse=True)
+    return run_starts[runs], np.repeat(groups, np.diff(run_starts, append=rows.shape[1]))
 
 
 def _unused_index(used: set[int]) -> int:
@@ -403,9 +403,9 @@ def _unused_index(used: set[int]) -> int:
 
 
 def _read_line(file: stores.PathLike, offset: int) -> dict[str, Any]:
-    with source_errors(file), stores.open_binary(file) as opened:
-        opened.seek(offset)
-        line: dict[str, Any] = json.loads(opened.readline())
+    with source_errors(file), stores.open_binary(file) as stream:
+        stream.seek(offset)
+        line: dict[str, Any] = json.loads(stream.readline())
         return line
 
 

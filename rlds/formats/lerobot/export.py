@@ -145,8 +145,8 @@ class LeRobotExport(Export):
     def stored_digest(self, location: Location) -> int:
         source, sidecar_row = location.source, b""
         if isinstance(source, RestoredSource):
-            row = source.stored.read(location.split, location.index)
-            sidecar_row, source = source.stored.sidecar.pack_row(row), source.source
+            row = source.stored_sidecar.read(location.split, location.index)
+            sidecar_row, source = source.stored_sidecar.sidecar.pack_row(row), source.source
         assert isinstance(source, LeRobotSource)
         digest = source.stored_digest(location.split, location.index)
         return int(google_crc32c.extend(digest, sidecar_row))

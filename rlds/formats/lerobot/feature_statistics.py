@@ -20,9 +20,9 @@ from rlds.statistics.quantile_sketch import QuantileSketch
 __all__ = [
     "KINDS",
     "QUANTILES",
-    "Selection",
+    "FeatureTotals",
+    "QuantileSelection",
     "Statistics",
-    "Total",
     "column_statistics",
     "column_statistics_like",
     "image_statistics",
@@ -87,21 +87,21 @@ def _elements(column: np.ndarray) -> np.ndarray:
 
 def statistics_by_column(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
     """Returns the statistics of numeric features in an episode; small features share a pass."""
-    small = {name: _elements(it) for name, it in columns.items() if it.size <= _MAX_BATCHED}
-    features = {name: column_statistics(it) for name, it in columns.items() if name not in small}
-    for num_rows in {it.shape[1] for it in small.values()}:
-        names = [name for name, it in small.items() if it.shape[1] == num_rows]
+    small = {name: _elements(c) for name, c in columns.items() if c.size <= _MAX_BATCHED}
+    features = {name: column_statistics(c) for name, c in columns.items() if name not in small}
+    for num_rows in {column.shape[1] for column in small.values()}:
+        names = [name for name, column in small.items() if column.shape[1] == num_rows]
         joint = column_statistics(np.concatenate([small[name] for name in names]).T)
-        ends = np.cumsum([len(small[name]) for name in names]).tolist()
-        for name, begin, end in zip(names, [0, *ends], ends):
-            features[name] = {kind: it[begin:end] for kind, it in joint.items()}
+        end_columns = np.cumsum([len(small[name]) for name in names]).tolist()
+        for name, start, end in zip(names, [0, *end_columns], end_columns):
+            features[name] = {kind: values[start:end] for kind, values in joint.items()}
             features[name]["count"] = np.array([len(columns[name])])
     return {name: features[name] for name in columns}
 
 
-def column_statistics_like(column: np.ndarray, like: Statistics | None) -> Statistics:
+def column_statistics_like(column: np.ndarray, template: Statistics | None) -> Statistics:
     """Returns the statistics of a feature in the shape of another episode, if possible."""
-    if like is not None and like["mean"].shape == column.shape[1:]:
+    if template is not None and template["mean"].shape == column.shape[1:]:
         column = column.reshape(len(column), -1)
     return column_statistics(column)
 
@@ -142,7 +142,7 @@ def image_statistics(images: Iterable[np.ndarray], values: np.ndarray | None = N
 
 
 def _of_depths(images: Sequence[np.ndarray]) -> Statistics:
-    kinds = column_statistics(np.concatenate([it.reshape(-1, it.shape[-1]) for it in images]))
+    kinds = column_statistics(np.concatenate([i.reshape(-1, i.shape[-1]) for i in images]))
     reshaped = {name: value.reshape(-1, 1, 1) for name, value in kinds.items()}
     return {**reshaped, "count": np.array([len(images)])}
 
@@ -174,16 +174,16 @@ def read_statistics(row: Mapping[str, Any]) -> dict[str, Statistics]:
 
 
 def match_shapes(
-    features: Mapping[str, Statistics], like: Mapping[str, Statistics]
+    features: Mapping[str, Statistics], template: Mapping[str, Statistics]
 ) -> dict[str, Statistics]:
     """Converts statistics to the kinds and shapes of another episode."""
     return {
         name: {
-            kind: value if kind == "count" else value.reshape(like[name]["mean"].shape)
+            kind: value if kind == "count" else value.reshape(template[name]["mean"].shape)
             for kind, value in values.items()
-            if kind in like[name]
+            if kind in template[name]
         }
-        if name in like
+        if name in template
         else dict(values)
         for name, values in features.items()
     }
@@ -199,27 +199,27 @@ def replace_statistics(table: Any, name: str, old: np.ndarray, new: np.ndarray) 
       new: The new values.
     """
     lengths = flatten_column(table["length"])
-    begins = np.cumsum(lengths) - lengths
+    starts = np.cumsum(lengths) - lengths
     change = new.astype(np.float64) - old
-    shift = change[begins]
-    is_present, stored = _kind_arrays(table, name, (*MOMENTS, *QUANTILES))
+    shift = change[starts]
+    is_present, kinds_of_table = _kind_arrays(table, name, (*MOMENTS, *QUANTILES))
     kinds = {
         kind: np.zeros([len(table), 1], values.dtype)
         for kind, values in column_statistics(new[:1]).items()
     }
     is_shifted = np.zeros(len(table), bool)
-    if stored:
-        for kind, values in stored.items():
+    if kinds_of_table:
+        for kind, values in kinds_of_table.items():
             kinds[kind][is_present] = values
-        is_shifted = np.maximum.reduceat(change, begins) == np.minimum.reduceat(change, begins)
+        is_shifted = np.maximum.reduceat(change, starts) == np.minimum.reduceat(change, starts)
         # Sums of halves are exact; all other sums depend on the order.
         is_exact = (shift == 0) | (2 * kinds["mean"][:, 0] % 1 == 0)
         is_shifted &= is_present & is_exact
     for kind in kinds.keys() - {"std", "count"}:
         kinds[kind][is_shifted] += shift[is_shifted, None]
     for episode in np.flatnonzero(~is_shifted).tolist():
-        begin = begins[episode]
-        for kind, value in column_statistics(new[begin : begin + lengths[episode]]).items():
+        start = starts[episode]
+        for kind, value in column_statistics(new[start : start + lengths[episode]]).items():
             kinds[kind][episode] = value
     for kind, values in kinds.items():
         key = f"stats/{name}/{kind}"
@@ -255,7 +255,7 @@ def _kind_arrays(
     return is_present, {k: flatten_column(c).reshape(-1, *shapes[k]) for k, c in columns.items()}
 
 
-class Total:
+class FeatureTotals:
     """The statistics of all episodes, by the names of features.
 
     `QuantileSketch` approximates quantiles of all rows of numbers, and `select` replaces them by
@@ -293,16 +293,16 @@ class Total:
     def _merge_pending(self) -> None:
         episodes, self._pending = self._pending, []
         for name in dict.fromkeys(name for episode in episodes for name in episode):
-            present = [episode[name] for episode in episodes if name in episode]
+            kinds = [episode[name] for episode in episodes if name in episode]
             self._add_moments(
-                name, {kind: np.stack([values[kind] for values in present]) for kind in MOMENTS}
+                name, {kind: np.stack([values[kind] for values in kinds]) for kind in MOMENTS}
             )
 
     def _add_moments(self, name: str, kinds: Statistics) -> None:
         """Adds the moments of a feature in several episodes, along the first axis."""
         if name in self._merged:
-            merged = self._merged[name]
-            kinds = {kind: np.concatenate([merged[kind][None], it]) for kind, it in kinds.items()}
+            old_kinds = self._merged[name]
+            kinds = {kind: np.concatenate([old_kinds[kind][None], v]) for kind, v in kinds.items()}
         self._merged[name] = _merge_moments(kinds)
 
     def add_table(self, table: Any) -> None:
@@ -313,11 +313,11 @@ class Total:
         """
         for name in _feature_names(table):
             is_present, moments = _kind_arrays(table, name, MOMENTS)
-            ends = np.append(0, np.cumsum(is_present))
-            for begin in range(0, len(table), _EPISODES_PER_MERGE):
-                span = slice(*ends[[begin, min(begin + _EPISODES_PER_MERGE, len(table))]])
+            offsets = np.append(0, np.cumsum(is_present))
+            for start in range(0, len(table), _EPISODES_PER_MERGE):
+                span = slice(*offsets[[start, min(start + _EPISODES_PER_MERGE, len(table))]])
                 if span.start < span.stop:
-                    self._add_moments(name, {kind: it[span] for kind, it in moments.items()})
+                    self._add_moments(name, {kind: v[span] for kind, v in moments.items()})
 
     def add_table_quantiles(self, table: Any, rows: Mapping[str, np.ndarray]) -> None:
         """Adds the quantile data of several episodes.
@@ -340,7 +340,7 @@ class Total:
         if self._num_bytes > _MAX_PENDING_BYTES:
             self._add_rows()
 
-    def merge_rows(self, other: Total) -> None:
+    def merge_rows(self, other: FeatureTotals) -> None:
         """Merges the quantile data of another total."""
         other._add_rows()
         for name, sketch in other._sketches.items():
@@ -388,12 +388,12 @@ class Total:
             sketch = self._sketches.setdefault(name, QuantileSketch(columns[0].shape[1]))
             sketch.add(np.concatenate(columns))
 
-    def selections(self) -> dict[str, Selection]:
+    def selections(self) -> dict[str, QuantileSelection]:
         """Returns the selections of exact quantiles, for features with an error of the sketch."""
         self._add_rows()
-        return {name: Selection(values) for name, values in self._sketches.items() if values.error}
+        return {name: QuantileSelection(s) for name, s in self._sketches.items() if s.error}
 
-    def select(self, selections: Mapping[str, Selection]) -> None:
+    def select(self, selections: Mapping[str, QuantileSelection]) -> None:
         """Sets the exact quantiles, from the `selections` after all rows were added."""
         self._exact = {name: values.quantiles() for name, values in selections.items()}
 
@@ -405,8 +405,8 @@ class Total:
         return {name: {**values, **self._quantiles(name)} for name, values in self._merged.items()}
 
     def _quantiles(self, name: str) -> Statistics:
-        merged, counts = self._merged[name], self._counts.get(name, [])
-        if sum(counts) != merged["count"].max():
+        kinds, counts = self._merged[name], self._counts.get(name, [])
+        if sum(counts) != kinds["count"].max():
             return {}
         if name in self._knots:
             values: Any = _mixture_quantiles(
@@ -417,10 +417,10 @@ class Total:
         else:
             with np.errstate(invalid="ignore"):  # Of infinite values.
                 values = self._sketches[name].quantiles([*QUANTILES.values()])
-        return {q: value.reshape(merged["mean"].shape) for q, value in zip(QUANTILES, values)}
+        return {q: value.reshape(kinds["mean"].shape) for q, value in zip(QUANTILES, values)}
 
 
-class Selection:
+class QuantileSelection:
     """The candidates of exact quantiles, with the number of smaller values.
 
     Args:
@@ -428,8 +428,8 @@ class Selection:
     """
 
     def __init__(self, sketch: QuantileSketch) -> None:
-        self._last = sketch.count - 1
-        error, levels = sketch.error + 3 / self._last, np.array([*QUANTILES.values()])
+        self._max_rank = sketch.count - 1
+        error, levels = sketch.error + 3 / self._max_rank, np.array([*QUANTILES.values()])
         with np.errstate(invalid="ignore"):  # There is no interpolation between infinite values.
             low = np.stack(sketch.quantiles([*np.clip(levels - error, 0, 1)]))
             self._high = np.stack(sketch.quantiles([*np.clip(levels + error, 0, 1)]))
@@ -443,13 +443,13 @@ class Selection:
         ordered = np.sort(rows.reshape(-1, self._low.shape[1]).astype(np.float64), axis=0)
         for cell in np.ndindex(*self._low.shape):
             column, (low, high) = ordered[:, cell[1]], (self._low[cell], self._high[cell])
-            begin, middle = np.searchsorted(column, low), np.searchsorted(column, low, "right")
-            self._num_less[cell] += begin
-            self._num_equal[cell] += middle - begin
+            start, middle = np.searchsorted(column, low), np.searchsorted(column, low, "right")
+            self._num_less[cell] += start
+            self._num_equal[cell] += middle - start
             candidates = column[middle : np.searchsorted(column, high)]
             self._candidates[cell[0]][cell[1]].append(candidates.copy())
 
-    def merge(self, other: Selection) -> None:
+    def merge(self, other: QuantileSelection) -> None:
         """Merges a selection of the same sketch."""
         self._num_less += other._num_less
         self._num_equal += other._num_equal
@@ -461,14 +461,14 @@ class Selection:
         """Returns the quantiles, equal to `np.quantile`: `[quantiles, columns]`."""
         result = np.empty(self._low.shape)
         for cell in np.ndindex(*result.shape):
-            level = [*QUANTILES.values()][cell[0]] * self._last
+            level = [*QUANTILES.values()][cell[0]] * self._max_rank
             candidates = np.sort(np.concatenate(self._candidates[cell[0]][cell[1]]))
             rank = int(level) - int(self._num_less[cell])
             assert rank >= 0
             num_equal = int(self._num_equal[cell])
             values = [self._low[cell], *candidates, self._high[cell]]
-            ends = [max(position - num_equal + 1, 0) for position in (rank, rank + 1)]
-            low, high = (values[min(end, len(values) - 1)] for end in ends)
+            positions = [max(position - num_equal + 1, 0) for position in (rank, rank + 1)]
+            low, high = (values[min(end, len(values) - 1)] for end in positions)
             with np.errstate(invalid="ignore"):  # Of infinite values.
                 result[cell] = low + (level - int(level)) * (high - low) if low != high else low
         return result
@@ -494,8 +494,8 @@ def _mixture_quantiles(knots: np.ndarray, weights: np.ndarray) -> list[np.ndarra
         for _ in range(_BISECTION_STEPS):
             middle = (low + high) / 2
             with np.errstate(all="ignore"):
-                shares = np.where(widths > 0, (middle - knots[:-1]) / widths, middle >= knots[:-1])
-            is_less = weights @ np.tensordot(masses, shares.clip(0, 1), 1) < level
+                ratios = np.where(widths > 0, (middle - knots[:-1]) / widths, middle >= knots[:-1])
+            is_less = weights @ np.tensordot(masses, ratios.clip(0, 1), 1) < level
             low, high = np.where(is_less, middle, low), np.where(is_less, high, middle)
         quantiles.append(high)
     return quantiles

@@ -15,10 +15,10 @@ from rlds.sources.restored_source import DescribedSource, RestoredSource
 from rlds.sources.source import AnySource, Location
 from rlds.sources.writing import Export
 
-__all__ = ["Rows", "are_staged", "base_source", "file_options", "read_staged", "write_staged"]
+__all__ = ["RowSource", "are_staged", "base_source", "file_options", "read_staged", "write_staged"]
 
 
-class Rows(Protocol):
+class RowSource(Protocol):
     """The writer of the rows of a LeRobot export.
 
     Attributes:
@@ -35,18 +35,18 @@ class Rows(Protocol):
 
 
 @dataclasses.dataclass
-class _Plan:
+class _FilePlan:
     """The plan of the final files of a dataset.
 
     Attributes:
       lengths: The number of rows of each episode.
-      begins: The index of the first row of each episode.
+      start_rows: The index of the first row of each episode.
       files: The first episode of each data file, at "", and of each file of a video feature.
       tasks: The texts of the tasks, in order.
     """
 
     lengths: list[int]
-    begins: list[int]
+    start_rows: list[int]
     files: dict[str, list[int]]
     tasks: list[str]
 
@@ -63,7 +63,7 @@ class _FileWriter:
 
     export: Any
     path: Path
-    plan: _Plan
+    plan: _FilePlan
 
     def __call__(self, task: tuple[str, int]) -> Any:
         """Writes a file; returns the table rows of its episodes.
@@ -72,14 +72,14 @@ class _FileWriter:
           task: A video feature, or "" for data files; and the index of the file.
         """
         (name, file_index), plan, rows = task, self.plan, self.export.rows
-        begin, end = [*plan.files[name], len(plan.lengths)][file_index : file_index + 2]
-        initial = DatasetState(begin, plan.begins[begin], file_index, plan.tasks)
+        start, end = [*plan.files[name], len(plan.lengths)][file_index : file_index + 2]
+        state = DatasetState(start, plan.start_rows[start], file_index, plan.tasks)
         table_rows = []
-        with rows.files(self.path, initial=initial, has_tables=False) as files:
-            locations = map(self.export.staged.locate, self.export.order[begin:end])
+        with rows.files(self.path, initial=state, has_tables=False) as files:
+            locations = map(self.export.staged.locate, self.export.order[start:end])
             if name:
                 planner = files.planners()[name]
-                for location, length in zip(locations, plan.lengths[begin:end]):
+                for location, length in zip(locations, plan.lengths[start:end]):
                     frames = base_source(location.source).frames(
                         location.split, location.index, name
                     )
@@ -90,8 +90,8 @@ class _FileWriter:
                     files.add(rows.read_staged(location))
             else:
                 for source, split, indices in _group_consecutive(locations):
-                    for stored in base_source(source).stored_episodes(split, indices):
-                        files.add_stored(stored, rows.task_columns)
+                    for batch in base_source(source).stored_episodes(split, indices):
+                        files.add_stored(batch, rows.task_columns)
             return files.table_rows()
 
 
@@ -145,9 +145,9 @@ def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Lo
       path: The folder of the dataset.
     """
     assert export.staged is not None
-    plan = _Plan([], [], {name: [] for name in files.planners()}, [*files.tasks])
+    plan = _FilePlan([], [], {name: [] for name in files.planners()}, [*files.tasks])
     source = None
-    for index in export.each_staged():
+    for index in export.iter_staged():
         location = export.staged.locate(index)
         yield location
         if location.source is not source:  # Staged episodes are in order.
@@ -165,9 +165,9 @@ def write_staged(export: Export, files: DatasetFiles, path: Path) -> Iterator[Lo
             if planner.plan(size, num_rows, frames_of, last_files.get(name) == file):
                 plan.files[name].append(len(plan.lengths))
             last_files[name] = file
-        plan.begins.append(plan.begins[-1] + plan.lengths[-1] if plan.begins else 0)
+        plan.start_rows.append(plan.start_rows[-1] + plan.lengths[-1] if plan.start_rows else 0)
         plan.lengths.append(num_rows)
-    tasks = [(name, n) for name, firsts in plan.files.items() for n in range(len(firsts))]
+    tasks = [(name, n) for name, positions in plan.files.items() for n in range(len(positions))]
     table_rows: dict[str, list[Any]] = {name: [] for name in plan.files}
     for (name, _), result in export.workers(_FileWriter(export, path, plan), tasks):
         table_rows[name].extend(result if name else [result])

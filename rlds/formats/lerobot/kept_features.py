@@ -53,7 +53,7 @@ class KeptFeatures:
         """Returns the entries of the features in `info.json`, from the old entries."""
         entries = {new: features[old] for new, old in self.old_names.items() if old in features}
         entries |= self._new_entries
-        return entries | {n: it for n, it in layout.DEFAULT_COLUMNS.items() if n not in entries}
+        return entries | {n: c for n, c in layout.DEFAULT_COLUMNS.items() if n not in entries}
 
     @property
     def _new_entries(self) -> dict[str, Any]:
@@ -73,14 +73,14 @@ class KeptFeatures:
         fields = [f.with_name(new_names[f.name]) for f in old_schema if f.name in new_names]
         fields += data_schema(self._new_entries)
         metadata = old_schema.metadata or {}
-        stored = json.loads(metadata.get(b"huggingface", b'{"info": {"features": {}}}'))
+        schema = json.loads(metadata.get(b"huggingface", b'{"info": {"features": {}}}'))
         entries = {
-            new_names[n]: entry for n, entry in stored["info"]["features"].items() if n in new_names
+            new_names[n]: entry for n, entry in schema["info"]["features"].items() if n in new_names
         }
-        unknown = {f.name: features[f.name] for f in fields if f.name in features.keys() - entries}
-        added = json.loads(data_schema(unknown).metadata[b"huggingface"])["info"]["features"]
-        stored["info"]["features"] = entries | added
-        text = json.dumps(_as_sequences(stored)).encode()
+        missing = {f.name: features[f.name] for f in fields if f.name in features.keys() - entries}
+        new_entries = json.loads(data_schema(missing).metadata[b"huggingface"])["info"]["features"]
+        schema["info"]["features"] = entries | new_entries
+        text = json.dumps(_as_sequences(schema)).encode()
         return import_extra("pyarrow").schema(fields, {**metadata, b"huggingface": text})
 
 
@@ -104,21 +104,21 @@ def kept_features(episodes: Episodes, version: str | None) -> KeptFeatures | Non
     }
     if not isinstance(metadata, Mapping) or ROW not in spec:
         return None
-    stored = {new: old for new, old in stored_paths(source).items() if new in spec}
-    new_paths = {old: new for new, old in stored.items()}
+    old_paths = {new: old for new, old in stored_paths(source).items() if new in spec}
+    new_paths = {old: new for new, old in old_paths.items()}
     paths, old_names = {}, {}
     used_paths = {ROW}
     with source_errors(f"metadata of {files_of(source, 1)}"):
         fields, features = metadata["fields"], metadata["info"]["features"]
         for name, path in fields.items():
             is_video = features.get(name, {}).get("dtype") == "video"
-            begin, end = (f"{VIDEO}/", f"/{CLIP}") if is_video else (_STEPS, "")
-            new_path = new_paths.get(f"{begin}{path}{end}")
+            start, end = (f"{VIDEO}/", f"/{CLIP}") if is_video else (_STEPS, "")
+            new_path = new_paths.get(f"{start}{path}{end}")
             if new_path is None:
                 if name in layout.DEFAULT_COLUMNS:
                     return None
                 continue
-            field_path = new_path.removeprefix(begin).removesuffix(end)
+            field_path = new_path.removeprefix(start).removesuffix(end)
             new = name if field_path == path else _name(field_path)
             paths[new], old_names[new] = field_path, name
             used_paths |= {new_path.removesuffix(end), f"{_STEPS}{IMAGE_FILE}/{field_path}"}
@@ -159,12 +159,12 @@ def _name(path: str) -> str:
     return REWARD if path == rlds.REWARD else path.replace("/", ".")
 
 
-def _as_sequences(stored: Any) -> Any:
-    if isinstance(stored, list):
-        return [_as_sequences(value) for value in stored]
-    if not isinstance(stored, dict):
-        return stored
+def _as_sequences(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_sequences(item) for item in value]
+    if not isinstance(value, dict):
+        return value
     return {
-        name: "Sequence" if (name, value) == ("_type", "List") else _as_sequences(value)
-        for name, value in stored.items()
+        name: "Sequence" if (name, item) == ("_type", "List") else _as_sequences(item)
+        for name, item in value.items()
     }

@@ -99,33 +99,33 @@ def decode_texts(columns: Mapping[str, np.ndarray], times: np.ndarray) -> dict[s
     if PERSISTENT in columns:
         texts_by_style |= {style: np.full(len(times), "", object) for style in STYLES}
         for text, rows in _runs(columns[PERSISTENT]):
-            stored = json.loads(text) or []
+            events = json.loads(text) or []
             for style in STYLES:
-                begins, texts = _sort_texts(stored, style)
-                indices = np.searchsorted(begins, times[rows] + _TIME_TOLERANCE_S, side="right") - 1
+                starts, texts = _sort_texts(events, style)
+                indices = np.searchsorted(starts, times[rows] + _TIME_TOLERANCE_S, side="right") - 1
                 texts_by_style[style][rows] = np.array(["", *texts], object)[indices + 1]
     if EVENTS in columns:
         texts_by_style |= {style: np.full(len(times), "", object) for style in _EVENT_STYLES}
         for row, text in enumerate(columns[EVENTS]):
-            stored = json.loads(text) or []
-            for style in _EVENT_STYLES if stored else ():
+            events = json.loads(text) or []
+            for style in _EVENT_STYLES if events else ():
                 texts_by_style[style][row] = "\n".join(
-                    _event_text(event, style) for event in stored
+                    _event_text(event, style) for event in events
                 ).strip("\n")
     return texts_by_style
 
 
 def replace_texts(
-    stored: str, texts: Mapping[str, np.ndarray], times: np.ndarray
+    content: str, texts: Mapping[str, np.ndarray], times: np.ndarray
 ) -> list[dict[str, Any]]:
     """Returns `language_persistent` of an episode with new texts of some styles.
 
     Args:
-      stored: The stored value, in JSON.
+      content: The stored value, in JSON.
       texts: The texts in each row, by style.
       times: The time of each row.
     """
-    result = [row for row in json.loads(stored) or [] if row["style"] not in texts]
+    result = [row for row in json.loads(content) or [] if row["style"] not in texts]
     for style, column in texts.items():
         role = "user" if style == "task_aug" else "assistant"
         for text, rows in _runs(column):
@@ -137,26 +137,26 @@ def replace_texts(
     return sorted(result, key=lambda row: row["timestamp"])
 
 
-def drop_rows(stored: str, begin: float, length: float) -> list[dict[str, Any]]:
+def drop_rows(content: str, start: float, length: float) -> list[dict[str, Any]]:
     """Returns `language_persistent` of an episode after its first rows were dropped.
 
     Args:
-      stored: The stored value, in JSON.
-      begin: The old time of the first row.
+      content: The stored value, in JSON.
+      start: The old time of the first row.
       length: The new time of the last row.
     """
-    kept: list[dict[str, Any]] = []
+    kept_rows: list[dict[str, Any]] = []
     latest: dict[tuple[Any, ...], float] = {}
-    rows = json.loads(stored) or []
+    rows = json.loads(content) or []
     for row in rows:
-        if row["timestamp"] <= begin + _TIME_TOLERANCE_S:
+        if row["timestamp"] <= start + _TIME_TOLERANCE_S:
             key = _row_key(row)
             latest[key] = max(row["timestamp"], latest.get(key, 0.0))
     for row in rows:
-        time = row["timestamp"] - begin
+        time = row["timestamp"] - start
         if time > _TIME_TOLERANCE_S or row["timestamp"] == latest.get(_row_key(row)):
-            kept.append({**row, "timestamp": max(time, 0.0)})
-    return [row for row in kept if row["timestamp"] <= length + _TIME_TOLERANCE_S]
+            kept_rows.append({**row, "timestamp": max(time, 0.0)})
+    return [row for row in kept_rows if row["timestamp"] <= length + _TIME_TOLERANCE_S]
 
 
 def _row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -166,21 +166,21 @@ def _row_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _runs(column: np.ndarray) -> Iterable[tuple[str, slice]]:
     """Yields runs of equal texts in a column: the text, and its rows."""
-    begin = 0
+    start = 0
     for text, rows in itertools.groupby(column.tolist()):
-        end = begin + len([*rows])
-        yield text, slice(begin, end)
-        begin = end
+        end = start + len([*rows])
+        yield text, slice(start, end)
+        start = end
 
 
-def _sort_texts(stored: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float], list[str]]:
+def _sort_texts(rows: Iterable[Mapping[str, Any]], style: str) -> tuple[list[float], list[str]]:
     """Returns the start times of the texts of a style, and the texts, sorted by time."""
     texts: dict[float, list[str]] = {}
-    for row in stored:
+    for row in rows:
         if row["style"] == style:
             texts.setdefault(row["timestamp"], []).append(row["content"] or "")
-    begins = sorted(texts)
-    return begins, ["\n".join(texts[begin]) for begin in begins]
+    starts = sorted(texts)
+    return starts, ["\n".join(texts[start]) for start in starts]
 
 
 def _event_text(row: Mapping[str, Any], style: str) -> str:

@@ -250,8 +250,8 @@ class Info:
             )
         data_path = _template(raw.get("data_path"), file, "data_path")
         if not (is_v3 or "{episode_index" in data_path):
-            fault = f"{data_path!r:.200}, expected {{episode_index}}: each episode has a file"
-            raise SourceError(fault, file=file, field="data_path")
+            problem = f"{data_path!r:.200}, expected {{episode_index}}: each episode has a file"
+            raise SourceError(problem, file=file, field="data_path")
         has_video = any(feature.is_video for feature in features.values())
         return cls(
             raw,
@@ -314,11 +314,11 @@ def depth_info(field: Field) -> dict[str, Any]:
 
 def video_columns(video: str) -> tuple[str, str, str, str]:
     """Returns the columns of the episode table with the location of the frames of a feature."""
-    chunk, file, begin, end = (
+    chunk, file, start, end = (
         f"videos/{video}/{name}"
         for name in ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
     )
-    return chunk, file, begin, end
+    return chunk, file, start, end
 
 
 def video_bytes(video: str) -> str:
@@ -363,10 +363,10 @@ def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str,
     names = list(names)
     all_names = {*names}
     paths = {name: _split_name(name, all_names) for name in names}
-    used = {path.partition("/")[0] for path in paths.values()}
-    if rlds.REWARD not in used and _REWARD in paths:
+    used_roots = {path.partition("/")[0] for path in paths.values()}
+    if rlds.REWARD not in used_roots and _REWARD in paths:
         paths[_REWARD] = rlds.REWARD
-    if rlds.ACTION not in used:
+    if rlds.ACTION not in used_roots:
         for name, path in paths.items():
             if path.startswith("actions/") or path == "actions":
                 paths[name] = rlds.ACTION + path.removeprefix("actions")
@@ -388,8 +388,8 @@ def task_path(paths: Mapping[str, str]) -> str:
     Args:
       paths: The paths of the features.
     """
-    used = {path.partition("/")[0] for path in paths.values()}
-    unused = [name for name in (LANGUAGE_INSTRUCTION, "task") if name not in used]
+    used_roots = {path.partition("/")[0] for path in paths.values()}
+    unused = [name for name in (LANGUAGE_INSTRUCTION, "task") if name not in used_roots]
     return unused[0] if unused else f"lerobot/{LANGUAGE_INSTRUCTION}"
 
 

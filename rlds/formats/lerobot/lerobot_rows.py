@@ -124,8 +124,8 @@ class LeRobotRows:
             self._info = Info.from_json(raw, is_v3=schemas["episodes"] is not None)
             self._task_path = layout.task_path(self.paths)
             self._tasks = dict(sorted(table_in(episodes.metadata, TASKS).items()))
-            declared, fps = self._info.features, self._info.fps
-            self._columns = {f.name: data_column(f, declared.get(f.name)) for f in self._schema}
+            columns, fps = self._info.features, self._info.fps
+            self._columns = {f.name: data_column(f, columns.get(f.name)) for f in self._schema}
             self._episode_schema = schemas["episodes"] and decode_schema(schemas["episodes"])
         self._is_edited = episodes.has_random_access and not all(
             export.is_stored(index) for index in range(len(episodes))
@@ -158,16 +158,16 @@ class LeRobotRows:
         columns = [data_column(field, None) for field in decode_schema(metadata["schemas"]["data"])]
         text = self._files.get(MODALITY, {}).get("text", "{}")
         # Datasets that older releases converted have no `Field.table`.
-        stored = find_text_tables(text, columns, metadata["info"]["features"])
-        tables = {name: stored.get(old, "") for name, old in self._features.old_names.items()}
+        text_tables = find_text_tables(text, columns, metadata["info"]["features"])
+        tables = {name: text_tables.get(old, "") for name, old in self._features.old_names.items()}
         for name, path in self.paths.items():
             field = self._spec.get(f"{rlds.STEPS}/{path}")
             if isinstance(field, Field) and field.table:
                 tables[name] = field.table
-        names = [n for n, it in tables.items() if it == TASKS and n not in layout.INDEX_COLUMNS]
+        names = [n for n, t in tables.items() if t == TASKS and n not in layout.INDEX_COLUMNS]
         for name in names:
-            # For renamed features, and features from another dataset, modality.json lacks it.
-            if self._features.old_names.get(name) != name or stored.get(name) != TASKS:
+            # For renamed features and features of other datasets, modality.json lacks the table.
+            if self._features.old_names.get(name) != name or text_tables.get(name) != TASKS:
                 features[name] = {**features[name], layout.TABLE: TASKS}
         return names
 
@@ -176,8 +176,8 @@ class LeRobotRows:
         """The fields with locations in files, or with a value that depends on options."""
         files = {path for path in self._spec if path.startswith(f"{VIDEO}/")}
         files -= {f"{VIDEO}/{self.paths[name]}/{CLIP}" for name in self._info.videos}
-        ends = {f"{rlds.STEPS}/{name}" for name in (rlds.IS_TERMINAL, rlds.DISCOUNT)}
-        return {"key", "truncated", ROW, *files, *ends}
+        flags = {f"{rlds.STEPS}/{name}" for name in (rlds.IS_TERMINAL, rlds.DISCOUNT)}
+        return {"key", "truncated", ROW, *files, *flags}
 
     def placements(self) -> Sequence[Placement]:
         """See `Export`."""
@@ -209,13 +209,13 @@ class LeRobotRows:
         SidecarWriter.in_folder(path, sidecar).close()
         tasks = [] if export.is_part else list(self._tasks.values())
         if self._is_subset and tasks:
-            used = self._used_tasks(export.episodes)
-            tasks = [text for text in tasks if text in used]
+            used_texts = self._used_tasks(export.episodes)
+            tasks = [text for text in tasks if text in used_texts]
         is_staged, options = are_staged(export), file_options(export)
         with self.files(path, tasks=tasks, **options) as files:
             for _ in write_staged(export, files, path) if is_staged else ():
                 pass
-            for episode in () if is_staged else export.each_or_stored(self._can_copy):
+            for episode in () if is_staged else export.iter_items(self._can_copy):
                 if isinstance(episode, Location):
                     in_part = export.staged_with(export.index) is not None
                     files.add(self.read_staged(episode) if in_part else self._read_stored(episode))
@@ -225,7 +225,7 @@ class LeRobotRows:
             files.finish({})
         write_below(path, layout.DIGEST, json.dumps({SIDECAR_KEY: sidecar.digest}).encode())
         for name, content in self._files.items():
-            if name != layout.STATS or self._version == "v2.1":  # Version 3.0 computes it.
+            if name != layout.STATS or self._version == "v2.1":  # Version 3.0 computes statistics.
                 text = content.get("text", "")
                 text = rename_features(text, self._features.names) if name == MODALITY else text
                 data = text.encode() or base64.b64decode(content["base64"])
@@ -236,7 +236,7 @@ class LeRobotRows:
 
     def _used_tasks(self, episodes: Episodes) -> set[str]:
         """Returns the texts of tasks in the readable steps of episodes."""
-        used: set[str] = set()
+        texts: set[str] = set()
         source = with_random_access(episodes.source)
         columns = [self.paths[name] for name in self.task_columns]
         for index in range(len(episodes)):
@@ -244,10 +244,10 @@ class LeRobotRows:
                 paths = [self._task_path, *columns]
                 steps = reading.read_steps(source, *episodes.locate(index), paths)
                 if f"{rlds.STEPS}/{self._task_path}" in self._spec:
-                    used |= {as_text(value) for value in lookup(steps, self._task_path)}
+                    texts |= {as_text(value) for value in lookup(steps, self._task_path)}
                 indices = {n for path in columns for n in np.unique(lookup(steps, path)).tolist()}
-                used |= {self._tasks[index] for index in indices if index in self._tasks}
-        return used
+                texts |= {self._tasks[index] for index in indices if index in self._tasks}
+        return texts
 
     def _can_copy(self, location: Location) -> bool:
         source = location.source
@@ -312,7 +312,8 @@ class LeRobotRows:
         arrays = {name: self._array(column, steps) for name, column in self._columns.items()}
         statistics = self._stored_statistics(read_statistics(row))
         if not is_stored or not statistics:
-            statistics = self._statistics(steps, clips, like=statistics or self._first_statistics)
+            template = statistics or self._first_statistics
+            statistics = self._statistics(steps, clips, template)
         for column in self._features.added:
             if not column.field.is_text:
                 statistics[column.name] = column_statistics(steps[column.path])
@@ -342,22 +343,22 @@ class LeRobotRows:
             steps[self.paths[_TIME]] = new + (column - old)
         steps[self.paths[_FRAME]] = new_frames
         if frames[0] and PERSISTENT in self._features.old_names:
-            path, begin = self.paths[PERSISTENT], float(frames[0] / self._info.fps)
-            rows = drop_rows(steps[path][0], begin, float(new_frames[-1] / self._info.fps))
+            path, start = self.paths[PERSISTENT], float(frames[0] / self._info.fps)
+            rows = drop_rows(steps[path][0], start, float(new_frames[-1] / self._info.fps))
             steps[path] = np.full(len(frames), json.dumps(rows, ensure_ascii=False), object)
 
     def _language_column(self, steps: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns the language column, with the texts of label fields."""
         times = (np.arange(len(steps[self.paths[_FRAME]])) / self._info.fps).astype(np.float32)
         times = steps[self.paths[_TIME]] if _TIME in self.paths else times
-        stored, old = "null", {}
+        old_rows, before = "null", {}
         if PERSISTENT in self._features.old_names:
             column = as_texts(steps[self.paths[PERSISTENT]])
-            stored, old = column[0], decode_texts({PERSISTENT: column}, times)
+            old_rows, before = column[0], decode_texts({PERSISTENT: column}, times)
         fields = {f"{LANGUAGE}/{style}": style for style in STYLES} | dict(self._features.texts)
         texts = {style: as_texts(steps[path]) for path, style in fields.items() if path in steps}
-        texts = {s: new for s, new in texts.items() if not np.array_equal(new, old.get(s, ""))}
-        rows = replace_texts(stored, texts, times)
+        texts = {s: new for s, new in texts.items() if not np.array_equal(new, before.get(s, ""))}
+        rows = replace_texts(old_rows, texts, times)
         return np.full(len(times), json.dumps(rows, ensure_ascii=False), object)
 
     def _array(self, column: DataColumn, steps: Mapping[str, np.ndarray]) -> Any:
@@ -372,18 +373,18 @@ class LeRobotRows:
         texts = as_texts(steps[path])
         return objects(map(json.loads, texts)) if kind == "json" else texts
 
-    def _stored_statistics(self, stored: Mapping[str, Statistics]) -> dict[str, Statistics]:
+    def _stored_statistics(self, statistics: Mapping[str, Statistics]) -> dict[str, Statistics]:
         """Returns the stored statistics of an episode, by the new names of the features."""
         names = {old: new for new, old in self._features.old_names.items()}
-        return {names[name]: statistics for name, statistics in stored.items() if name in names}
+        return {names[name]: statistics for name, statistics in statistics.items() if name in names}
 
     @functools.cached_property
     def _first_statistics(self) -> dict[str, Statistics]:
         """The stored statistics of the first episode of a source dataset, or empty."""
         for base in self._bases:
             with contextlib.suppress(SourceError):
-                stored = read_statistics(base.stored_row(base.splits[0], 0))
-                if statistics := self._stored_statistics(stored):
+                of_base = read_statistics(base.stored_row(base.splits[0], 0))
+                if statistics := self._stored_statistics(of_base):
                     return statistics
         return {}
 
@@ -391,24 +392,24 @@ class LeRobotRows:
         self,
         steps: Mapping[str, np.ndarray],
         clips: Mapping[str, Clip],
-        like: Mapping[str, Statistics],
+        template: Mapping[str, Statistics],
     ) -> dict[str, Statistics]:
-        """Returns the statistics of a changed episode, with the features and kinds of `like`.
+        """Returns the statistics of a changed episode, with the features and kinds of `template`.
 
-        If `like` is empty, only numeric features have statistics.
+        If `template` is empty, only numeric features have statistics.
         """
-        clips_with_statistics = {name: clip for name, clip in clips.items() if name in like}
+        clips_with_statistics = {name: clip for name, clip in clips.items() if name in template}
         computed = clip_statistics(clips_with_statistics, self._info.depths)
         for name, column in self._columns.items():
             path = self.paths[name]
             values = steps[path]
-            if column.kind == "image" and name in like:
+            if column.kind == "image" and name in template:
                 field = self._spec[f"{rlds.STEPS}/{path}"]
                 images = (pixels(values[row], field) for row in sample_frames(len(values)))
                 computed[name] = image_statistics(images)
-            elif values.dtype != object and (name in like or not like):
-                computed[name] = column_statistics_like(values, like.get(name))
-        return match_shapes(computed, like)
+            elif values.dtype != object and (name in template or not template):
+                computed[name] = column_statistics_like(values, template.get(name))
+        return match_shapes(computed, template)
 
 
 def original_order(episodes: Episodes) -> list[int] | None:
@@ -416,7 +417,7 @@ def original_order(episodes: Episodes) -> list[int] | None:
 
     TFDS datasets have a random order.
     """
-    if (examples := episodes.source.can.examples) is None:
+    if (examples := episodes.source.capabilities.examples) is None:
         return None
     indices = []
     for index in range(len(episodes)):

@@ -56,9 +56,9 @@ def make_modality(features: Iterable[LeRobotFeature]) -> dict[str, Any]:
         is_robot = kind == rlds.ACTION or name.startswith(f"{rlds.OBSERVATION}.")
         if is_robot and len(feature.shape) == 1 and feature.dtype.startswith(("float", "int")):
             source = {} if name in _DEFAULTS.values() else {_ORIGINAL: name}
-            for group, begin, end in _joint_groups(feature):
+            for group, start, end in _joint_groups(feature):
                 key = unused_name(group, content[kind])
-                content[kind][key] = {**source, "start": begin, "end": end}
+                content[kind][key] = {**source, "start": start, "end": end}
     return {**content, _ANNOTATION: {_TEXT: {_ORIGINAL: "task_index"}}}
 
 
@@ -80,7 +80,7 @@ def find_text_tables(
     """
     integers = [column.name for column in columns if column.field.column_dtype.kind in "iu"]
     try:
-        named = {_source_feature(_ANNOTATION, *it) for it in json.loads(text)[_ANNOTATION].items()}
+        named = {_source_feature(_ANNOTATION, *e) for e in json.loads(text)[_ANNOTATION].items()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         # Without annotations in the file, their names decide.
         named = {name for name in integers if name.startswith(f"{_ANNOTATION}.")}
@@ -128,11 +128,11 @@ def _joint_groups(feature: LeRobotFeature) -> Iterator[tuple[str, int, int]]:
     names = [_joint_group(name) for name in feature.element_names or ()]
     if {*names} <= {_ARM}:
         names = [feature.name.rpartition(".")[2]] * feature.shape[0]
-    begin = 0
+    start = 0
     for end in range(1, len(names) + 1):
-        if end == len(names) or names[end] != names[begin]:
-            yield names[begin], begin, end
-            begin = end
+        if end == len(names) or names[end] != names[start]:
+            yield names[start], start, end
+            start = end
 
 
 def _joint_group(name: str) -> str:

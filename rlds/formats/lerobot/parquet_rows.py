@@ -49,8 +49,8 @@ class ParquetRows:
         parquet = import_extra("pyarrow.parquet")
         with source_errors(self.path):
             size = int(stores.as_path(path).stat().length)
-            opened = self.path if stores.is_local(path) else stores.open_binary(path)
-            self._file = parquet.ParquetFile(opened, buffer_size=_BUFFER_BYTES)
+            source = self.path if stores.is_local(path) else stores.open_binary(path)
+            self._file = parquet.ParquetFile(source, buffer_size=_BUFFER_BYTES)
             self.schema = self._file.schema_arrow
             self._metadata = self._file.metadata
         groups = [*map(self._metadata.row_group, range(self._metadata.num_row_groups))]
@@ -68,39 +68,39 @@ class ParquetRows:
         self._next_row = -1  # The first row of the next batch.
         self._batch: Any = None  # The last batch.
 
-    def read(self, begin: int, end: int, *, ahead: bool = False) -> Any:
-        """Returns the rows from `begin` to before `end` as an Arrow table.
+    def read(self, start: int, end: int, *, ahead: bool = False) -> Any:
+        """Returns the rows from `start` to before `end` as an Arrow table.
 
         Args:
-          begin: The first row.
+          start: The first row.
           end: The row after the last one.
           ahead: True to return later rows, too, if they are already decoded.
 
         Raises:
           SourceError: The rows are missing or damaged.
         """
-        if not 0 <= begin <= end <= self.num_rows:
+        if not 0 <= start <= end <= self.num_rows:
             raise SourceError(
-                f"the episode has rows {begin} to {end}, but the file {self.num_rows}",
+                f"the episode has rows {start} to {end}, but the file {self.num_rows}",
                 file=self.path,
             )
         with source_errors(self.path):
-            return self._read(begin, end, ahead)
+            return self._read(start, end, ahead)
 
-    def _read(self, begin: int, end: int, ahead: bool) -> Any:
+    def _read(self, start: int, end: int, ahead: bool) -> Any:
         arrow = import_extra("pyarrow")
         slices = []
         batch_begin = self._next_row - (self._batch.num_rows if self._batch is not None else 0)
-        if self._batch is None or not batch_begin <= begin <= self._next_row:
-            self._seek(begin)
+        if self._batch is None or not batch_begin <= start <= self._next_row:
+            self._seek(start)
             batch_begin = self._next_row
         while batch_begin < end:
             if self._batch is None or batch_begin == self._next_row:
                 self._batch = next(self._batches)
                 self._next_row += self._batch.num_rows
             batch_end = batch_begin + self._batch.num_rows
-            if begin < batch_end:
-                first = max(begin - batch_begin, 0)
+            if start < batch_end:
+                first = max(start - batch_begin, 0)
                 last = batch_end if ahead else min(end, batch_end)
                 slices.append(self._batch.slice(first, last - batch_begin - first))
             batch_begin = batch_end

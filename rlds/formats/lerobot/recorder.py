@@ -29,7 +29,7 @@ from envlogger.recovery import recover
 from envlogger.step_data import StepData
 from rlds.formats.lerobot import layout
 from rlds.formats.lerobot.dataset_files import DatasetState
-from rlds.formats.lerobot.feature_statistics import Total, read_statistics
+from rlds.formats.lerobot.feature_statistics import FeatureTotals, read_statistics
 from rlds.formats.lerobot.rlds_rows import RldsRows
 from rlds.formats.lerobot.source import LeRobotSource
 from rlds.formats.logs.source import EnvLoggerSource
@@ -335,10 +335,10 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         """Returns the state of the dataset."""
         if not (self._root / layout.INFO).exists():
             if other_paths := [path for path in self._root.iterdir() if path.name != FOLDER]:
-                fault = (
+                problem = (
                     f"is not a LeRobot dataset, it has {other_paths[0].name}: pass an empty folder"
                 )
-                raise StorageError(f"{self._root} {fault}")
+                raise StorageError(f"{self._root} {problem}")
             return DatasetState()
         source = LeRobotSource(self._root)
         info, texts = source.info.raw, source.texts
@@ -450,38 +450,39 @@ class LeRobotBackendWriter(QueueingBackendWriter):
     def _finish_journal(self) -> None:
         """Completes or removes the episode in the journal of a killed process (crash recovery)."""
         is_counted, log, names = _journal(self._root)
-        running, added = (self._logs / log.replace(RUNNING, it) for it in (RUNNING, _ADDED_PREFIX))
+        running_log = self._logs / log
+        added_log = self._logs / log.replace(RUNNING, _ADDED_PREFIX)
         for name in () if is_counted else names:
             _remove(self._root, name)
-        if log and not is_counted and added.exists():
-            added.rename(running)
-        elif log and is_counted and running.exists():
-            shutil.rmtree(running)
+        if log and not is_counted and added_log.exists():
+            added_log.rename(running_log)
+        elif log and is_counted and running_log.exists():
+            shutil.rmtree(running_log)
         (self._logs / _JOURNAL_FILE).unlink(missing_ok=True)
         for added_log in self._logs.glob(f"{_ADDED_PREFIX}*"):
             shutil.rmtree(added_log)
 
     def _check_features(self, info: Mapping[str, Any]) -> None:
         """Checks that an episode has the features of the dataset."""
-        earlier = self._current.info.get("features") or info["features"]
-        for name in {**earlier, **info["features"]}:
-            recorded, stored = (features.get(name, {}) for features in (info["features"], earlier))
+        old = self._current.info.get("features") or info["features"]
+        for name in {**old, **info["features"]}:
+            feature, expected = (features.get(name, {}) for features in (info["features"], old))
             for key in ("dtype", "shape"):
-                if recorded.get(key) != stored.get(key):
+                if feature.get(key) != expected.get(key):
                     raise StorageError(
-                        f"{self._root}: the {key} of {name!r} is {stored.get(key)}, but "
-                        f"{recorded.get(key)} in the new episode: record to another folder"
+                        f"{self._root}: the {key} of {name!r} is {expected.get(key)}, but "
+                        f"{feature.get(key)} in the new episode: record to another folder"
                     )
 
 
-def _compute_total(source: LeRobotSource, statistics: Mapping[str, Any]) -> Total:
+def _compute_total(source: LeRobotSource, statistics: Mapping[str, Any]) -> FeatureTotals:
     """Returns the statistics of a dataset, with quantiles from all of its rows.
 
     Args:
       source: The dataset.
       statistics: The stored statistics of the dataset.
     """
-    total = Total(
+    total = FeatureTotals(
         {name: {k: np.asarray(v) for k, v in kinds.items()} for name, kinds in statistics.items()}
     )
     paths = source.about.metadata[layout.METADATA_KEY]["fields"]
@@ -509,8 +510,8 @@ def find_recordings(root: Path) -> list[Path]:
     folders = {*(root / FOLDER).glob(f"{RUNNING}*")}
     if log and is_counted:
         folders -= {root / FOLDER / log}
-    elif log and (added := root / FOLDER / log.replace(RUNNING, _ADDED_PREFIX)).exists():
-        folders.add(added)
+    elif log and (added_log := root / FOLDER / log.replace(RUNNING, _ADDED_PREFIX)).exists():
+        folders.add(added_log)
     return sorted(folders)
 
 
@@ -547,12 +548,12 @@ def add_recordings(
                 yield log, (0, 0), "it has no step"
                 continue
             with Reader(copy) as reader:
-                stored = reader.metadata().get(_ARGUMENTS_KEY, {})
-            rate = fps or stored.get("fps")
+                options = reader.metadata().get(_ARGUMENTS_KEY, {})
+            rate = fps or options.get("fps")
             if rate is None:
                 yield log, (0, 0), "its frame rate is unknown; pass fps"
                 continue
-            arguments = rate, stored.get("task", ""), stored.get("robot_type") or None
+            arguments = rate, options.get("task", ""), options.get("robot_type") or None
             if writer is None or arguments != writer_arguments:  # Opening a dataset is slow.
                 stack.close()
                 writer = stack.enter_context(LeRobotBackendWriter(root, *arguments))

@@ -140,8 +140,8 @@ def recover(
             damaged_dataset.write(draft)
             report = damaged_dataset.report(path if to is None else to)
             if not report.num_episodes:
-                fault = "; ".join(["no episode can be recovered", *report.lost])
-                raise SourceError(fault, file=root)
+                problem = "; ".join(["no episode can be recovered", *report.lost])
+                raise SourceError(problem, file=root)
             LeRobotSource(draft)
         return report
 
@@ -153,7 +153,7 @@ class _Episode:
     Attributes:
       index: The `episode_index`.
       file: The readable data file.
-      begin: The first row in the file.
+      start: The first row in the file.
       length: The number of rows.
       row: The metadata in the tables; empty if missing or wrong.
       tasks: The indices of the tasks.
@@ -162,7 +162,7 @@ class _Episode:
 
     index: int
     file: Path
-    begin: int
+    start: int
     length: int
     row: Mapping[str, Any]
     tasks: Sequence[int]
@@ -200,8 +200,8 @@ class _DamagedDataset:
             self._entries = self._read_table(self._info)
             self._schema, files = self._open_data_files(self._info)
             self._task_column = {"task_index"} & {*self._schema.names}
-            declared = self._info.features
-            self._columns = {f.name: data_column(f, declared.get(f.name)) for f in self._schema}
+            features = self._info.features
+            self._columns = {f.name: data_column(f, features.get(f.name)) for f in self._schema}
             self._find_episodes(files, self._info)
             self._read_tasks(self._info)
             for name in self._info.videos:
@@ -316,11 +316,11 @@ class _DamagedDataset:
                 )
             if table is None:
                 continue
-            begins = np.flatnonzero((np.diff(indices, prepend=-1) != 0) | (frames == 0))
-            for begin, end in zip(begins, [*begins[1:], len(indices)]):
-                index, length = int(indices[begin]), int(end - begin)
+            start_rows = np.flatnonzero((np.diff(indices, prepend=-1) != 0) | (frames == 0))
+            for start, end in zip(start_rows, [*start_rows[1:], len(indices)]):
+                index, length = int(indices[start]), int(end - start)
                 key = episode_key(index)
-                if (frames[begin:end] != np.arange(length)).any() or index in episodes:
+                if (frames[start:end] != np.arange(length)).any() or index in episodes:
                     self._lost.append(f"{key}: {name} has rows of it out of order")
                     continue
                 entry = self._entries.get(index, {})
@@ -329,9 +329,9 @@ class _DamagedDataset:
                         f"{key}: the table has {entry.get('length')} rows, but {name} has {length}"
                     )
                     entry = _correct_length(entry, length, info)
-                task_indices = [np.unique(column[begin:end]).tolist() for column in tasks]
+                task_indices = [np.unique(column[start:end]).tolist() for column in tasks]
                 file, ids = Path(rows.path), task_indices[0] if task_indices else []
-                episodes[index] = _Episode(index, file, int(begin), length, entry, ids)
+                episodes[index] = _Episode(index, file, int(start), length, entry, ids)
         self.episodes = [episodes[index] for index in sorted(episodes)]
         for index in sorted(self._entries.keys() - episodes.keys()):
             self._lost.append(f"{episode_key(index)}: the table lists it, but its rows are missing")
@@ -371,27 +371,27 @@ class _DamagedDataset:
 
     def _find_frames(self, info: Info, camera: str) -> None:
         """Finds the frames of a video feature in each episode."""
-        chunk, file_index, start, _ = layout.video_columns(camera)
-        ends: dict[str, int] = {}
+        chunk, file_index, from_s, _ = layout.video_columns(camera)
+        end_frames: dict[str, int] = {}
         starts: list[tuple[_Episode, str, float]] = []
-        listed = {e.index: e for e in self.episodes if e.row or not info.is_v3}
-        unlisted = [e for e in self.episodes if e.index not in listed]
+        episodes = {e.index: e for e in self.episodes if e.row or not info.is_v3}
+        unlisted = [e for e in self.episodes if e.index not in episodes]
         rows = {
             index: self._entries[index]
             for index in self._entries.keys() - {e.index for e in unlisted}
         }
-        for index, row in (rows | {e.index: e.row for e in listed.values()}).items():
+        for index, row in (rows | {e.index: e.row for e in episodes.values()}).items():
             file = info.video_file(index, camera, row.get(chunk) or 0, row.get(file_index) or 0)
-            begin = row.get(start) or 0.0
-            length = listed[index].length if index in listed else row.get("length") or 0
-            ends[file] = max(ends.get(file, 0), round(begin * info.fps) + length)
-            if index in listed:
-                starts.append((listed[index], file, begin))
-        for episode, file, begin in starts:
+            start = row.get(from_s) or 0.0
+            length = episodes[index].length if index in episodes else row.get("length") or 0
+            end_frames[file] = max(end_frames.get(file, 0), round(start * info.fps) + length)
+            if index in episodes:
+                starts.append((episodes[index], file, start))
+        for episode, file, start in starts:
             if (video := self._video(file)) is None:
                 continue
-            num_extra = video.info.num_frames - ends[file]
-            first = int(np.searchsorted(video.times, begin - 0.5 / info.fps))
+            num_extra = video.info.num_frames - end_frames[file]
+            first = int(np.searchsorted(video.times, start - 0.5 / info.fps))
             if num_extra < 0 and not video.fault:
                 self._add_frame_mismatch(file, video.info.num_frames)
             elif video.info.num_frames - first >= episode.length:
@@ -401,7 +401,7 @@ class _DamagedDataset:
         if info.is_v3:
             next_index = max(rows, default=-1) + 1
             in_order = [e for index, e in enumerate(unlisted, next_index) if e.index == index]
-            self._assign_in_order(info, camera, ends, in_order)
+            self._assign_in_order(info, camera, end_frames, in_order)
         for episode in self.episodes:
             if camera in episode.frames or (info.is_v3 and episode.row):
                 continue
@@ -416,7 +416,7 @@ class _DamagedDataset:
         )
 
     def _assign_in_order(
-        self, info: Info, camera: str, ends: Mapping[str, int], unlisted: list[_Episode]
+        self, info: Info, camera: str, end_frames: Mapping[str, int], unlisted: list[_Episode]
     ) -> None:
         """Assigns the frames after all listed episodes to episodes without table rows."""
         files, num_claimed = self._files(f"videos/{camera}", ".mp4"), self._declared_counts[0]
@@ -424,21 +424,22 @@ class _DamagedDataset:
             video = self._video(file)
             if video is None:
                 break
-            end, num_frames = ends.get(file, 0), video.info.num_frames
+            end, num_frames = end_frames.get(file, 0), video.info.num_frames
             assigned: list[tuple[_Episode, int]] = []
             while unlisted and unlisted[0].length <= num_frames - end:
                 assigned.append((unlisted.pop(0), end))
                 end += assigned[-1][0].length
             # The remaining episodes have separate video files, or images that are not encoded.
-            own = [self._leftover_frames(info, camera, episode) for episode in unlisted]
-            unassigned = [e for e, it in zip(unlisted, own) if it is None and e.index < num_claimed]
+            copies = [self._leftover_frames(info, camera, episode) for episode in unlisted]
+            leftover = zip(unlisted, copies)
+            unassigned = [e for e, f in leftover if f is None and e.index < num_claimed]
             # There may be frames between episodes, for example of final observations.
             has_gap = end < num_frames and bool(assigned or unlisted)
             if (has_gap or (unassigned and file == files[-1])) and not video.fault:
                 self._add_frame_mismatch(file, num_frames)
                 break
-            for episode, begin in assigned:
-                episode.frames[camera] = _defer_span(video, begin, episode.length)
+            for episode, start in assigned:
+                episode.frames[camera] = _defer_span(video, start, episode.length)
             if video.fault:
                 break
 
@@ -476,10 +477,10 @@ class _DamagedDataset:
             else:
                 complete.append(episode)
         table = layout.EPISODES_FOLDER if info.is_v3 else layout.EPISODES_JSONL
-        unlisted = [episode_key(e.index) for e in self.episodes if e.index not in self._entries]
-        if unlisted:
-            up_to = f" to {unlisted[-1]}" if len(unlisted) > 1 else ""
-            self._faults.append(f"{table}: rows are missing for {unlisted[0]}{up_to}")
+        keys = [episode_key(e.index) for e in self.episodes if e.index not in self._entries]
+        if keys:
+            up_to = f" to {keys[-1]}" if len(keys) > 1 else ""
+            self._faults.append(f"{table}: rows are missing for {keys[0]}{up_to}")
         self.episodes = complete
         for name, total in {
             "total_episodes": len(complete),
@@ -509,8 +510,8 @@ class _DamagedDataset:
             with source_errors(name):
                 yield
         except (SourceError, FileNotFoundError) as error:
-            fault = error.problem if isinstance(error, SourceError) else "is missing"
-            (self._lost if is_loss else self._faults).append(f"{name}: {fault}")
+            problem = error.problem if isinstance(error, SourceError) else "is missing"
+            (self._lost if is_loss else self._faults).append(f"{name}: {problem}")
 
     # --- Writing
 
@@ -537,15 +538,15 @@ class _DamagedDataset:
 
     def _write(self, path: Path, info: Info) -> None:
         texts = [self._tasks[index] for index in sorted(self._tasks)]
-        stored = (self._stored_statistics(episode) for episode in self.episodes)
-        like = next(filter(None, stored), {})
+        statistics = (self._stored_statistics(episode) for episode in self.episodes)
+        sample = next(filter(None, statistics), {})
         version: Version = "v3.0" if info.is_v3 else "v2.1"
         with DATASET_FILES[version](path, info.raw, self._schema, "train", texts) as files:
             episodes, self.episodes = self.episodes, []
             for episode in episodes:
                 try:
                     with source_errors(episode.file, episode=episode_key(episode.index)):
-                        rows = self._rows(episode, info, like)
+                        rows = self._rows(episode, info, sample)
                 except SourceError as error:
                     self._lost.append(str(error))
                     continue
@@ -573,11 +574,11 @@ class _DamagedDataset:
             else:
                 shutil.copyfile(self._root / name, path / name)
 
-    def _read(self, path: str, begin: int, end: int) -> Any:
+    def _read(self, path: str, start: int, end: int) -> Any:
         """Reads rows with a cached reader, which is fast for consecutive rows."""
         rows = self._opened.pop(path, None) or ParquetRows(path)
         self._opened = {**dict([*self._opened.items()][-2:]), path: rows}
-        return rows.read(begin, end)
+        return rows.read(start, end)
 
     def _stored_statistics(self, episode: _Episode) -> dict[str, Statistics]:
         """Returns the stored statistics of an episode, if its stored length is correct."""
@@ -591,9 +592,11 @@ class _DamagedDataset:
             return read_statistics(entry)
         return {}
 
-    def _rows(self, episode: _Episode, info: Info, like: Mapping[str, Statistics]) -> NewEpisode:
-        end = episode.begin + episode.length
-        table = self._read(os.fspath(episode.file), episode.begin, end).cast(self._schema)
+    def _rows(
+        self, episode: _Episode, info: Info, template: Mapping[str, Statistics]
+    ) -> NewEpisode:
+        end = episode.start + episode.length
+        table = self._read(os.fspath(episode.file), episode.start, end).cast(self._schema)
         tasks = [""] * episode.length
         if self._task_column:
             tasks = [self._tasks[index] for index in table["task_index"].to_pylist()]
@@ -609,7 +612,7 @@ class _DamagedDataset:
             files = [name for name, column in self._columns.items() if column.kind == "image"]
             images = {n: table[n].combine_chunks().field("bytes").to_pylist() for n in files}
             clips = {name: _to_clip(span, episode.length) for name, span in frames.items()}
-            statistics = _statistics(values, images, clips, info, like)
+            statistics = _statistics(values, images, clips, info, template)
         columns = dict(zip(table.schema.names, table.columns))
         cells = layout.user_cells(episode.row)
         indices = {name: values[name] for name in self._task_columns}
@@ -629,7 +632,7 @@ class _DamagedDataset:
         assert self._info is not None
         text = read_modality(epath.Path(self._root))
         tables = find_text_tables(text, self._columns.values(), self._info.raw["features"])
-        return {name for name, it in tables.items() if it == TASKS} - self._task_column
+        return {name for name, table in tables.items() if table == TASKS} - self._task_column
 
 
 def _correct_length(row: Mapping[str, Any], length: int, info: Info) -> Mapping[str, Any]:
@@ -641,8 +644,8 @@ def _correct_length(row: Mapping[str, Any], length: int, info: Info) -> Mapping[
       info: The content of `info.json`.
     """
     for camera in info.videos if info.is_v3 else ():
-        begin, end = (row.get(name) for name in layout.video_columns(camera)[2:])
-        if begin is None or end is None or round((end - begin) * info.fps) != length:
+        start, end = (row.get(name) for name in layout.video_columns(camera)[2:])
+        if start is None or end is None or round((end - start) * info.fps) != length:
             return {}
     return {**row, "length": length}
 
@@ -654,15 +657,15 @@ def _read_integer(row: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _defer_span(video: VideoFile, begin: int, num_frames: int) -> Callable[[], Frames]:
-    return lambda: video.span(begin, begin + num_frames)
+def _defer_span(video: VideoFile, start: int, num_frames: int) -> Callable[[], Frames]:
+    return lambda: video.span(start, start + num_frames)
 
 
 def _to_clip(frames: Frames, num_frames: int) -> Clip:
     if isinstance(frames, Clip):
         return frames
-    begin = int(np.flatnonzero(frames.video.index()[1].frames == frames.first)[0])
-    return frames.video.clip(begin, begin + num_frames)
+    start = int(np.flatnonzero(frames.video.index()[1].frames == frames.first)[0])
+    return frames.video.clip(start, start + num_frames)
 
 
 def _encode_images(images: Sequence[Path], fps: float) -> Clip:
@@ -677,17 +680,17 @@ def _statistics(
     images: Mapping[str, Sequence[bytes]],
     clips: Mapping[str, Clip],
     info: Info,
-    like: Mapping[str, Statistics],
+    template: Mapping[str, Statistics],
 ) -> dict[str, Statistics]:
     """Returns the statistics of an episode without stored statistics."""
     statistics = clip_statistics(clips, info.depths)
-    statistics |= {n: column_statistics_like(c, like.get(n)) for n, c in values.items()}
+    statistics |= {n: column_statistics_like(c, template.get(n)) for n, c in values.items()}
     for name, files in images.items():
         samples = [files[row] for row in sample_frames(len(files))]
         statistics[name] = image_statistics(
             tiff_pixels(x) if is_depth_tiff(x) else pixels(x, image_field(x)) for x in samples
         )
-    return match_shapes(statistics, like)
+    return match_shapes(statistics, template)
 
 
 def _rebuild_info(root: Path, *, is_v3: bool) -> dict[str, Any]:

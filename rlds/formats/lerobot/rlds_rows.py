@@ -199,9 +199,9 @@ class RldsRows:
         with sidecar_writer as sidecar, self.files(path, **options) as files:
             for location in write_staged(export, files, path) if is_staged else ():
                 assert isinstance(location.source, RestoredSource)
-                self._describe(base_source(location.source), location.source.stored.path)
-                sidecar.copy(location.source.stored, location.split, location.index)
-            for episode in () if is_staged else export.each_or_stored(self._can_copy):
+                self._describe(base_source(location.source), location.source.stored_sidecar.path)
+                sidecar.copy(location.source.stored_sidecar, location.split, location.index)
+            for episode in () if is_staged else export.iter_items(self._can_copy):
                 if isinstance(episode, Location):
                     assert isinstance(episode.source, RestoredSource)
                     if export.staged_with(export.index) is None:
@@ -209,7 +209,7 @@ class RldsRows:
                     else:
                         self._describe(base_source(episode.source))
                         files.add(self.read_staged(episode))
-                    sidecar.copy(episode.source.stored, episode.split, episode.index)
+                    sidecar.copy(episode.source.stored_sidecar, episode.split, episode.index)
                 else:
                     reused = self._stored_statistics(export, episode)
                     files.add(self.new_episode(episode, {}, reused))
@@ -250,25 +250,25 @@ class RldsRows:
 
     def _find_difference(self, base: LeRobotSource) -> str:
         """Returns a feature whose shape differs from earlier episodes; empty if all agree."""
-        stored, shapes = base.info.raw["features"], self.info_entries()
-        names = (name for name in shapes if [*stored[name]["shape"]] != [*shapes[name]["shape"]])
+        features, shapes = base.info.raw["features"], self.info_entries()
+        names = (name for name in shapes if [*features[name]["shape"]] != [*shapes[name]["shape"]])
         return next(names, "")
 
-    def _describe(self, base: LeRobotSource, where: str = "") -> None:
+    def _describe(self, base: LeRobotSource, label: str = "") -> None:
         """Checks and keeps the shapes of images and videos in a dataset."""
         if name := self._find_difference(base):
-            raise self._size_error(name, base.info.raw["features"][name]["shape"], where)
+            raise self._size_error(name, base.info.raw["features"][name]["shape"], label)
         features = base.info.raw["features"]
         images = [column.name for column in self._columns if column.is_image]
         self._shapes |= {name: tuple(features[name]["shape"]) for name in images}
         for name in self._cameras.names.values():
             self._cameras.entries.setdefault(name, {**features[name]})
 
-    def _size_error(self, name: str, shape: Sequence[int | None], where: str) -> ValueError:
+    def _size_error(self, name: str, shape: Sequence[int | None], label: str) -> ValueError:
         paths = {column.name: column.path for column in self._columns}
         path, old = paths.get(name, name), tuple(self.info_entries()[name]["shape"])
         return ValueError(
-            f"{where}, {path}: an image of {tuple(shape)}, but {old} before; LeRobot needs one "
+            f"{label}, {path}: an image of {tuple(shape)}, but {old} before; LeRobot needs one "
             f"size. Pass to_sidecar=[{path!r}] to write no column of them"
         )
 
@@ -279,15 +279,15 @@ class RldsRows:
         if not isinstance(base := source.source, LeRobotSource):
             return None
         fields = {**self.sidecar.steps, **self.sidecar.episode}
-        numbered = {column.path: column.name for column in self._columns if column.field.table}
+        index_columns = {column.path: column.name for column in self._columns if column.field.table}
         resolved = base.resolve_sidecar(self.sidecar)
         is_alike = (
             base.info.fps == self._fps
             and self._features.keys() <= base.info.features.keys()
-            and {path for path, field in fields.items() if field.table} == numbered.keys()
-            and {*base.task_columns} == {*numbered.values()}
+            and {path for path, field in fields.items() if field.table} == index_columns.keys()
+            and {*base.task_columns} == {*index_columns.values()}
             and resolved is not None
-            and resolved.layout == source.stored.sidecar.layout
+            and resolved.layout == source.stored_sidecar.sidecar.layout
             and base.can_be_copied(self._schema, self._version)
         )
         return base if is_alike else None
@@ -303,19 +303,19 @@ class RldsRows:
         location = stored_location(source, *position, ignore_names=True)
         if location is None:
             return {}
-        base, stored = location.source, stored_paths(source, position)
+        base, old_paths = location.source, stored_paths(source, position)
         if isinstance(base, RestoredSource):
-            sidecar, base = base.stored.sidecar, base.source
-            steps = {f"{rlds.STEPS}/{p}": f"{rlds.STEPS}/{it}" for p, it in sidecar.paths.items()}
+            sidecar, base = base.stored_sidecar.sidecar, base.source
+            steps = {f"{rlds.STEPS}/{p}": f"{rlds.STEPS}/{n}" for p, n in sidecar.paths.items()}
             targets = {**steps, **sidecar.episode_paths}
-            stored = {path: targets[old] for path, old in stored.items() if old in targets}
+            old_paths = {path: targets[old] for path, old in old_paths.items() if old in targets}
         if not isinstance(base, LeRobotSource):
             return {}
         columns = {f"{rlds.STEPS}/{column.path}": column.name for column in self._columns}
         columns |= {f"{path}/{CLIP}": name for path, name in self._cameras.names.items()}
         stats = read_statistics(base.stored_row(*location[1:]))
-        names = {stored.get(path): name for path, name in columns.items()}
-        reused = {names[path]: stats.get(it, {}) for path, it in base.features if path in names}
+        names = {old_paths.get(path): name for path, name in columns.items()}
+        reused = {names[path]: stats.get(f, {}) for path, f in base.features if path in names}
         num_rows = episode.num_steps - episode.final_observation_known
         return {
             name: kinds
@@ -337,9 +337,9 @@ class RldsRows:
           reused: Stored statistics of features. All other statistics are computed.
         """
         num_rows = episode.num_steps - episode.final_observation_known
-        where = f"episode {episode.key}"
+        label = f"episode {episode.key}"
         if self._version == "v2.1":
-            self._check_times(num_rows, where)
+            self._check_times(num_rows, label)
         rows = self.sidecar.rows(episode)
         flags = _flags(episode, num_rows)
         arrays: dict[str, Any] = {name: flags[name] for name in self._flags}
@@ -349,7 +349,7 @@ class RldsRows:
         numeric = [name for name in arrays if name not in {*texts, *images, *reused}]
         computed = {**reused, **statistics_by_column({name: arrays[name] for name in numeric})}
         for name, column in images.items():
-            computed[name] = self._image_statistics(column, arrays[name], where, reused.get(name))
+            computed[name] = self._image_statistics(column, arrays[name], label, reused.get(name))
             arrays[name] = _image_column(arrays[name])
         statistics = {n: self._drop_unsupported(n, computed[n]) for n in arrays if n in computed}
         statistics = {name: kinds for name, kinds in statistics.items() if kinds}
@@ -358,13 +358,13 @@ class RldsRows:
             times = (np.arange(num_rows) / self._fps).astype(np.float32)
             arrays[PERSISTENT] = objects([replace_texts("null", texts_by_style, times)] * num_rows)
         clips = self._cameras.clips(episode, num_rows)
-        unknown = {name: clip for name, clip in clips.items() if name not in reused}
+        new_clips = {name: clip for name, clip in clips.items() if name not in reused}
         statistics |= {name: reused[name] for name in clips if name in reused}
-        statistics |= clip_statistics(unknown, self._cameras.depths, self._encoded_features)
+        statistics |= clip_statistics(new_clips, self._cameras.depths, self._encoded_features)
         return NewEpisode(arrays, self._task_texts(episode, num_rows), statistics, clips, cells)
 
     def _image_statistics(
-        self, column: PlannedFeature, values: np.ndarray, where: str, reused: Statistics | None
+        self, column: PlannedFeature, values: np.ndarray, label: str, reused: Statistics | None
     ) -> Statistics:
         """Returns the statistics of images, computed unless given; checks their shape."""
         images = [values[row] for row in sample_frames(len(values))]
@@ -373,7 +373,7 @@ class RldsRows:
         for image in images:
             shape: Any = (image_field(image) if isinstance(image, bytes) else image).shape
             if shape != self._shapes.setdefault(column.name, shape):
-                raise self._size_error(column.name, shape, where)
+                raise self._size_error(column.name, shape, label)
         return reused or image_statistics(images)
 
     def _drop_unsupported(self, name: str, kinds: Statistics) -> Statistics:
@@ -396,12 +396,12 @@ class RldsRows:
             return [as_text(value, "replace") for value in steps[self._task][:num_rows].tolist()]
         return [as_text(dict(leaves_at(episode.metadata, None))[self._task], "replace")] * num_rows
 
-    def _check_times(self, num_rows: int, where: str) -> None:
+    def _check_times(self, num_rows: int, label: str) -> None:
         fps = self._fps
         distances = np.diff((np.arange(num_rows) / fps).astype(np.float32))
         if (abs(distances - 1 / fps) > _TIME_TOLERANCE_S).any():
             warnings.warn(
-                f"{where} lasts {num_rows / fps:.0f} seconds: its time stamps of 32 bits are too "
+                f"{label} lasts {num_rows / fps:.0f} seconds: its time stamps of 32 bits are too "
                 "coarse for LeRobot 0.3, which does not open such a dataset",
                 stacklevel=2,
             )
@@ -414,10 +414,10 @@ def _find_task_texts(
 
     Readers get the stored indices, which therefore must be the indices of the new table.
     """
-    tables = {path: it.table for path, it in fields.items() if it.table and path not in excluded}
-    numbered = table_in(episodes.metadata, TASKS)
-    texts = list(numbered.values())
-    is_counted = [*numbered] == [*range(len(texts))] and len({*texts}) == len(texts) > 0
+    tables = {path: f.table for path, f in fields.items() if f.table and path not in excluded}
+    task_table = table_in(episodes.metadata, TASKS)
+    texts = list(task_table.values())
+    is_counted = [*task_table] == [*range(len(texts))] and len({*texts}) == len(texts) > 0
     without = [path for path, table in tables.items() if table != TASKS or not is_counted]
     return texts if len(without) < len(tables) else [], without
 

@@ -71,8 +71,8 @@ def read_tasks(root: epath.Path, info: Info) -> list[Mapping[str, Any]]:
     for row_index, row in enumerate(rows):
         index, text = row.get("task_index"), task_text(row)
         if not isinstance(index, int) or not isinstance(text, str) or index in indices:
-            fault = f"{row!r:.200}, expected a unique task_index, and the text of the task"
-            raise SourceError(fault, file=file, row=row_index)
+            problem = f"{row!r:.200}, expected a unique task_index, and the text of the task"
+            raise SourceError(problem, file=file, row=row_index)
         indices.add(index)
     return rows
 
@@ -99,7 +99,7 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
     Returns:
       The contents by path, as `text` or `base64`; and the paths of files that are too large.
     """
-    remaining = _MAX_OTHER_BYTES
+    remaining_bytes = _MAX_OTHER_BYTES
     contents: dict[str, dict[str, str]] = {}
     left_out = []
     for folder in ("", "meta/", "extras/"):
@@ -110,11 +110,11 @@ def other_files(root: epath.Path) -> tuple[dict[str, dict[str, str]], list[str]]
                 continue
             check_is_file(root / name)
             with stores.open_binary(root / name) as file:
-                data = file.read(remaining + 1)
-            if len(data) > remaining:
+                data = file.read(remaining_bytes + 1)
+            if len(data) > remaining_bytes:
                 left_out.append(name)
                 continue
-            remaining -= len(data)
+            remaining_bytes -= len(data)
             try:
                 contents[name] = {"text": data.decode()}
             except UnicodeDecodeError:
@@ -143,8 +143,8 @@ def read_bytes(file: epath.Path) -> bytes:
       SourceError: The file is too large, or no regular file.
     """
     check_is_file(file)
-    with stores.open_binary(file) as opened:
-        data = opened.read(_MAX_FILE_BYTES + 1)
+    with stores.open_binary(file) as stream:
+        data = stream.read(_MAX_FILE_BYTES + 1)
     if len(data) > _MAX_FILE_BYTES:
         raise SourceError("too large", file=file)
     return data
@@ -154,16 +154,16 @@ def read_lines(file: epath.Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yields the objects of a JSON Lines file, with their byte offsets."""
     check_is_file(file)
     offset = 0
-    with stores.open_binary(file) as opened:
-        for line_index, line in enumerate(opened):
-            begin, offset = offset, offset + len(line)
+    with stores.open_binary(file) as stream:
+        for line_index, line in enumerate(stream):
+            start, offset = offset, offset + len(line)
             if not line.strip():
                 continue
             with source_errors(file, row=line_index):
                 raw = json.loads(line)
                 if not isinstance(raw, dict):
                     raise SourceError("expected a JSON object", file=file, row=line_index)
-            yield begin, raw
+            yield start, raw
 
 
 def encode_schema(schema: Any) -> str:

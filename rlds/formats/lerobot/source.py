@@ -55,14 +55,14 @@ from rlds.formats.lerobot.small_files import (
 from rlds.formats.lerobot.tables import flatten_column
 from rlds.formats.lerobot.videos import Videos
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.digests import hashed_content
+from rlds.sources.digests import iter_content
 from rlds.sources.episode_fields import IMAGE_FILE
 from rlds.sources.rates import with_rate
 from rlds.sources.sidecar import SIDECAR_KEY, LostSidecarError, Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     About,
-    Can,
+    Capabilities,
     Fields,
     Lengths,
     Origin,
@@ -199,11 +199,11 @@ class LeRobotSource(Source):
             raise ValueError(f"terminal: got {terminal!r}, but the data has no column {flag!r}")
         self._flag = None if terminal is None else flag
         self._extras = self._extra_names()
-        self._stored: _StoredEpisode | None = None
+        self._last_episode: _StoredEpisode | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name != "about"}
-        return {**state, "_stored": None}  # Files in `about` may be large.
+        return {**state, "_last_episode": None}  # Files in `about` may be large.
 
     # --- Fields and metadata.
 
@@ -217,7 +217,7 @@ class LeRobotSource(Source):
             if name not in features or name not in self._columns:
                 column_names = ", ".join(self._columns)
                 raise ValueError(f"task_columns: got {name!r}, expected some of {column_names}")
-            # Exports keep this mark.
+            # Exports keep the name of the table.
             features[name][layout.TABLE] = OF_TASKS if name in task_columns else ""
         return find_text_tables(text, self._columns.values(), features)
 
@@ -240,14 +240,14 @@ class LeRobotSource(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             video=self._video,
             quality=self._quality,
             lengths=self._lengths,
             reads_rows=True,
             totals=self._totals,
-            faults=self._faults,
+            faults=self._find_faults,
             origin=self._origin,
             sidecar=self._sidecar,
         )
@@ -257,22 +257,22 @@ class LeRobotSource(Source):
         if file.exists():
             with source_errors(file):
                 digest = json.loads(read_bytes(file))[SIDECAR_KEY]
-        stored = StoredSidecar.in_folder(self._root, layout.LEGACY_SIDECAR, digest)
-        if stored is None or stored.sidecar.is_metadata_only:
-            return stored
-        sidecar = stored.sidecar
-        with source_errors(stored.path):
+        stored_sidecar = StoredSidecar.in_folder(self._root, layout.LEGACY_SIDECAR, digest)
+        if stored_sidecar is None or stored_sidecar.sidecar.is_metadata_only:
+            return stored_sidecar
+        sidecar = stored_sidecar.sidecar
+        with source_errors(stored_sidecar.path):
             metadata = dict(sidecar.metadata["metadata"])
         resolved = self.resolve_sidecar(sidecar)
-        stored.check_count(len(self._table.indices))
+        stored_sidecar.check_count(len(self._table.indices))
         if resolved is None:
             names = ", ".join([*sidecar.paths.values(), *sidecar.episode_paths.values()])
-            fault = f"it belongs to other data: some of these fields were removed: {names}"
-            raise LostSidecarError(fault, file=stored.path)
+            problem = f"it belongs to other data: some of these fields were removed: {names}"
+            raise LostSidecarError(problem, file=stored_sidecar.path)
         metadata = {**sidecar.metadata, "metadata": with_rate(metadata, self._info.fps)}
-        stored.sidecar = dataclasses.replace(resolved, metadata=metadata)
-        stored.splits = self._splits
-        return stored
+        stored_sidecar.sidecar = dataclasses.replace(resolved, metadata=metadata)
+        stored_sidecar.splits = self._splits
+        return stored_sidecar
 
     def resolve_sidecar(self, sidecar: Sidecar) -> Sidecar | None:
         """Returns a sidecar with field paths instead of feature names; None if one is missing."""
@@ -361,7 +361,7 @@ class LeRobotSource(Source):
         files = walk(self._root / "data", ".parquet")
         return {"rows": sum(ParquetRows(file).num_rows for file in files)}
 
-    def _faults(self, split: str) -> Iterator[SourceError]:
+    def _find_faults(self, split: str) -> Iterator[SourceError]:
         """Yields contradictions between info.json and the files."""
         del split
         raw, file = self._info.raw, self._root / layout.INFO
@@ -408,7 +408,7 @@ class LeRobotSource(Source):
 
     def _unknown_tasks(self) -> Iterator[SourceError]:
         """Yields columns with unknown tasks, except `task_index`, which reading checks."""
-        unknown: dict[str, SourceError] = {}
+        errors: dict[str, SourceError] = {}
         for file in walk(self._root / "data", ".parquet") if self.task_columns else ():
             error = functools.partial(SourceError, file=file)
             with contextlib.suppress(SourceError, KeyError):  # Reading episodes raises the error.
@@ -416,10 +416,10 @@ class LeRobotSource(Source):
                 table = rows.read(0, rows.num_rows)
                 for name in self.task_columns:
                     indices = decode_values(self._columns[name], table[name], error)
-                    if name not in unknown and (missing := unknown_indices(indices, self.texts)):
-                        fault = f"the dataset has no task {missing[0]}"
-                        unknown[name] = SourceError(fault, file=file, field=name)
-        yield from unknown.values()
+                    if name not in errors and (missing := unknown_indices(indices, self.texts)):
+                        problem = f"the dataset has no task {missing[0]}"
+                        errors[name] = SourceError(problem, file=file, field=name)
+        yield from errors.values()
 
     def _read_splits(self) -> dict[str, range]:
         """Reads the splits in info.json; returns none unless they cover all episodes."""
@@ -432,10 +432,10 @@ class LeRobotSource(Source):
                 return {}
             splits[str(name)] = range(int(bounds[1]), int(bounds[2]))
         names = sorted(splits, key=lambda name: (splits[name].start, splits[name].stop))
-        begins = [0, *(splits[name].stop for name in names)]
-        if not names or [splits[name].start for name in names] != begins[:-1]:
+        starts = [0, *(splits[name].stop for name in names)]
+        if not names or [splits[name].start for name in names] != starts[:-1]:
             return {}
-        if sorted(begins) != begins or not num_episodes - num_lost <= begins[-1] <= num_episodes:
+        if sorted(starts) != starts or not num_episodes - num_lost <= starts[-1] <= num_episodes:
             return {}
         # The last split has the episodes without table rows.
         return {**splits, names[-1]: range(splits[names[-1]].start, num_episodes)}
@@ -444,7 +444,7 @@ class LeRobotSource(Source):
 
     def _origin(self, split: str, index: int) -> Origin:
         row = self._table.row(self._splits[split][index])
-        return Origin(row.file, row.begin, row.begin + row.length)
+        return Origin(row.file, row.start, row.start + row.length)
 
     def _lengths(self, split: str) -> Lengths | None:
         if self._table.errors:
@@ -467,7 +467,7 @@ class LeRobotSource(Source):
                 steps=nest(
                     self._steps(row, self.fields.step_paths(fields), range(row.length)[rows])
                 ),
-                origin=Origin(row.file, row.begin, row.begin + row.length),
+                origin=Origin(row.file, row.start, row.start + row.length),
                 truncated=not self._is_terminal(row),
                 final_observation_known=False,
                 complete=row.is_complete,
@@ -538,23 +538,23 @@ class LeRobotSource(Source):
         Raises:
           SourceError: The episode is damaged.
         """
-        position, numeric = self._splits[split][index], self._numeric_columns
-        values = self._columns if is_checked else numeric
-        stored = self._read_stored(position, values, self._info.videos)
+        position, numeric_names = self._splits[split][index], self._numeric_columns
+        values = self._columns if is_checked else numeric_names
+        episode = self._read_stored(position, values, self._info.videos)
         row = self.stored_row(split, index)
         statistics = read_statistics(row)
-        if not statistics or not stored.table.schema.equals(schema):
+        if not statistics or not episode.table.schema.equals(schema):
             return None
         return NewEpisode(
-            dict(zip(stored.table.column_names, stored.table.columns)),
-            stored.tasks,
+            dict(zip(episode.table.column_names, episode.table.columns)),
+            episode.tasks,
             statistics,
-            stored.frames,
+            episode.frames,
             layout.user_cells(row),
-            {name: stored.columns[name] for name in self.task_columns},
+            {name: episode.columns[name] for name in self.task_columns},
             self.texts,
-            {name: stored.columns[name] for name in numeric},
-            {name: data for name, data in stored.extras.items() if data},
+            {name: episode.columns[name] for name in numeric_names},
+            {name: data for name, data in episode.extras.items() if data},
         )
 
     def stored_episodes(self, split: str, indices: range) -> Iterator[EpisodeBatch]:
@@ -571,13 +571,14 @@ class LeRobotSource(Source):
         for positions, table in self._table.rows_by_file(span):
             lengths, sizes = (flatten_column(table[name]) for name in ("length", layout.DATA_BYTES))
             batch = np.cumsum(sizes) // _COPY_BYTES
-            ends = [*(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(positions)]
-            for begin, end in zip([0, *ends], ends):
-                rows = map(self._table.row, positions[begin:end] if self._extras else ())
-                extras = [{n: d for n, d in self._extra_files(row).items() if d} for row in rows]
-                first = self._table.row(positions[begin])
-                stored = self._data.read_stored_rows(first, lengths[begin:end])
-                yield EpisodeBatch(stored, table.slice(begin, end - begin), self.texts, extras)
+            end_positions = [*(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(positions)]
+            for start, end in zip([0, *end_positions], end_positions):
+                with_files = map(self._table.row, positions[start:end] if self._extras else ())
+                files = map(self._extra_files, with_files)
+                extras = [{name: data for name, data in f.items() if data} for f in files]
+                first = self._table.row(positions[start])
+                rows = self._data.read_stored_rows(first, lengths[start:end])
+                yield EpisodeBatch(rows, table.slice(start, end - start), self.texts, extras)
 
     @property
     def _numeric_columns(self) -> list[str]:
@@ -586,9 +587,9 @@ class LeRobotSource(Source):
     def _read_stored(
         self, position: int, values: Collection[str], videos: Collection[str]
     ) -> _StoredEpisode:
-        stored = self._stored  # Copies also compute the digest.
-        stored = stored if stored is not None and stored.position == position else None
-        if stored is None or not {*values, *videos} <= {*stored.columns, *stored.frames}:
+        episode = self._last_episode  # Copies also compute the digest.
+        episode = episode if episode is not None and episode.position == position else None
+        if episode is None or not {*values, *videos} <= {*episode.columns, *episode.frames}:
             row = self._table.row(position)
             with source_errors(self._root / row.file, episode=row.key):
                 table, columns = self._data.read_stored(row, self._columns, values)
@@ -599,8 +600,9 @@ class LeRobotSource(Source):
                     span = range(row.length)
                     tasks = self._instructions(row, columns[_TASK_INDEX], span).tolist()
                 extras = self._extra_files(row)
-            stored = self._stored = _StoredEpisode(position, table, columns, tasks, frames, extras)
-        return stored
+            episode = _StoredEpisode(position, table, columns, tasks, frames, extras)
+            self._last_episode = episode
+        return episode
 
     def stored_row(self, split: str, index: int) -> Mapping[str, Any]:
         """Returns the content of `lerobot/row` of an episode, with statistics as arrays.
@@ -619,20 +621,20 @@ class LeRobotSource(Source):
           SourceError: The episode is damaged.
         """
         position = self._splits[split][index]
-        stored = self._read_stored(position, self._columns, self._info.videos)
-        row, content = self._table.row(position), dict[str, Any](stored.columns)
+        episode = self._read_stored(position, self._columns, self._info.videos)
+        row, content = self._table.row(position), dict[str, Any](episode.columns)
         with source_errors(self._root / row.file, episode=row.key):
             for name in layout.INDEX_COLUMNS:
                 content.pop(name, None)
             for name in self.task_columns:
-                indices = stored.columns[name].ravel().tolist()
+                indices = episode.columns[name].ravel().tolist()
                 content[name] = objects([str(self.texts.get(n, n)) for n in indices])
-            runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(stored.tasks)]
-            content |= {layout.TASK: objects(runs), **stored.extras}
+            runs = [f"{len([*rows])} {text}" for text, rows in itertools.groupby(episode.tasks)]
+            content |= {layout.TASK: objects(runs), **episode.extras}
             crc = 0
-            for chunk in hashed_content(content):
+            for chunk in iter_content(content):
                 crc = google_crc32c.extend(crc, bytes(chunk))
-            for frames in stored.frames.values():
+            for frames in episode.frames.values():
                 crc = google_crc32c.extend(crc, b"%d" % frames.digest())
             return int(crc)
 
@@ -668,10 +670,10 @@ class LeRobotSource(Source):
         if not row.length:
             raise SourceError("no rows", file=self._root / row.file)
         files = {name for name, column in self._columns.items() if column.kind == "image"}
-        requested = {name for name, path in self._paths.items() if path in paths}
-        requested |= {name for name in files if f"{IMAGE_FILE}/{self._paths[name]}" in paths}
-        requested |= {_TASK_INDEX} if self._task_path in paths else set()
-        names = [name for name in self._columns if name in requested]
+        requested_names = {name for name, path in self._paths.items() if path in paths}
+        requested_names |= {name for name in files if f"{IMAGE_FILE}/{self._paths[name]}" in paths}
+        requested_names |= {_TASK_INDEX} if self._task_path in paths else set()
+        names = [name for name in self._columns if name in requested_names]
         columns = self._data.read(row, names, span)
         steps = {self._paths[name]: columns[name] for name in names}
         for name in files.intersection(names):
@@ -718,6 +720,6 @@ class LeRobotSource(Source):
     def _missing_text(
         self, row: EpisodeRow, span: range, offset: int, field: str, missing: str
     ) -> SourceError:
-        missing, position = f"the dataset has no {missing}", row.begin + span.start + offset
+        missing, position = f"the dataset has no {missing}", row.start + span.start + offset
         file = self._root / row.file
         return SourceError(missing, file=file, episode=row.key, row=position, field=field)

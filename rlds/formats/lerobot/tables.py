@@ -229,13 +229,13 @@ class TableFiles:
           lengths: The number of rows of each table.
           sizes: The size of each table in bytes, see `table_bytes`.
         """
-        begin = end = size = 0
+        start = end = size = 0
         for length, num_bytes in zip(lengths, sizes):
             end, size = end + length, size + num_bytes
-            if self._is_full_group(end - begin, size):
-                location = self._add(table.slice(begin, end - begin), size)
-                begin, size = end, 0
-        return self._add(table.slice(begin), size) if begin < end else location
+            if self._is_full_group(end - start, size):
+                location = self._add(table.slice(start, end - start), size)
+                start, size = end, 0
+        return self._add(table.slice(start), size) if start < end else location
 
     def _is_full_group(self, num_rows: int, num_bytes: int) -> bool:
         """Returns True if further rows and bytes complete a row group."""

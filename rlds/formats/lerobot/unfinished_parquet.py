@@ -36,7 +36,7 @@ _SNAPPY = 1
 
 
 class _Page(NamedTuple):
-    begin: int
+    start: int
     end: int
     is_dictionary: bool
     num_values: int
@@ -102,8 +102,8 @@ def finish_parquet(
     _, chunks = group_template[1][1]
     entries = [_footer_entry(group, pages, chunks) for group in groups]
     footer[3], footer[4] = (_I64, num_rows), (_LIST, (_STRUCT, entries))
-    packed = _pack_struct(footer)
-    path.write_bytes(data[:end] + packed + struct.pack("<I", len(packed)) + _MAGIC)
+    packed_footer = _pack_struct(footer)
+    path.write_bytes(data[:end] + packed_footer + struct.pack("<I", len(packed_footer)) + _MAGIC)
     return num_rows, len(data) - end
 
 
@@ -113,13 +113,13 @@ def _pages(data: bytes) -> Iterator[_Page]:
     while position < len(data):
         file.seek(position)
         try:
-            header, begin = _read_struct(file), file.tell()
+            header, start = _read_struct(file), file.tell()
             kinds = {name: header[name][0] for name in (_TYPE, _SIZE)}
             kind = header[_TYPE][1]
-            num_values, end = header[_HEADERS[kind]][1][1][1], begin + header[_SIZE][1]
+            num_values, end = header[_HEADERS[kind]][1][1][1], start + header[_SIZE][1]
         except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
             return
-        if {*kinds.values()} != {_I32} or not begin <= end <= len(data) or num_values < 0:
+        if {*kinds.values()} != {_I32} or not start <= end <= len(data) or num_values < 0:
             return
         yield _Page(position, end, kind == 2, num_values)
         position = end
@@ -127,42 +127,42 @@ def _pages(data: bytes) -> Iterator[_Page]:
 
 def _groups(pages: Sequence[_Page], leaves: Sequence[_Column]) -> Iterator[_Group]:
     """Yields the complete row groups."""
-    begin = 0
-    while begin < len(pages):
+    start = 0
+    while start < len(pages):
         total, group = 0, None
-        for index in range(begin + pages[begin].is_dictionary, len(pages)):
+        for index in range(start + pages[start].is_dictionary, len(pages)):
             if pages[index].is_dictionary:
                 break
             total += pages[index].num_values
             num_rows, remainder = divmod(total, leaves[0].width or 1)
             if not remainder:  # Otherwise the first column has more pages.
-                group = _group(pages, begin, leaves, num_rows) or group
+                group = _group(pages, start, leaves, num_rows) or group
         if group is None:
             return
         yield group
-        begin = group.columns[-1].stop
+        start = group.columns[-1].stop
 
 
 def _group(
-    pages: Sequence[_Page], begin: int, leaves: Sequence[_Column], num_rows: int
+    pages: Sequence[_Page], start: int, leaves: Sequence[_Column], num_rows: int
 ) -> _Group | None:
     """Returns a row group of `num_rows` rows; None if the pages do not form it."""
     columns = []
-    has_dictionaries = pages[begin].is_dictionary or leaves[0].is_boolean
+    has_dictionaries = pages[start].is_dictionary or leaves[0].is_boolean
     for width, is_boolean in leaves:
-        end, total = begin, 0
-        while end < len(pages) and (end == begin or not pages[end].is_dictionary):
+        end, total = start, 0
+        while end < len(pages) and (end == start or not pages[end].is_dictionary):
             if width is not None and total == num_rows * width and total:
                 break
             total += 0 if pages[end].is_dictionary else pages[end].num_values
             end += 1
         expected = max(total, num_rows) if width is None else num_rows * width
-        if total != expected or end == begin:
+        if total != expected or end == start:
             return None
-        if has_dictionaries and pages[begin].is_dictionary == is_boolean:
+        if has_dictionaries and pages[start].is_dictionary == is_boolean:
             return None
-        columns.append(range(begin, end))
-        begin = end
+        columns.append(range(start, end))
+        start = end
     return _Group(num_rows, columns)
 
 
@@ -185,7 +185,7 @@ def _footer_entry(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struc
     """Returns the footer entry of a row group."""
     columns, total = [], 0
     for span, chunk in zip(group.columns, chunks):
-        first, size = pages[span.start], pages[span.stop - 1].end - pages[span.start].begin
+        first, size = pages[span.start], pages[span.stop - 1].end - pages[span.start].start
         data = [pages[n] for n in span if not pages[n].is_dictionary]
         metadata = {
             1: chunk[3][1][1],
@@ -195,10 +195,10 @@ def _footer_entry(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struc
             5: (_I64, sum(page.num_values for page in data)),
             6: (_I64, size),
             7: (_I64, size),
-            9: (_I64, data[0].begin),
+            9: (_I64, data[0].start),
         }
         if first.is_dictionary:
-            metadata[11] = (_I64, first.begin)
+            metadata[11] = (_I64, first.start)
         columns.append({2: (_I64, 0), 3: (_STRUCT, metadata)})
         total += size
     return {1: (_LIST, (_STRUCT, columns)), 2: (_I64, total), 3: (_I64, group.num_rows)}
@@ -265,9 +265,9 @@ def _pack_struct(fields: _Struct) -> bytes:
     for field_id, (kind, value) in sorted(fields.items()):
         if kind in (_TRUE, _FALSE):
             kind = _TRUE if value else _FALSE
-        short = 0 < field_id - last < 16
-        chunks.append(bytes([(field_id - last) << 4 | kind if short else kind]))
-        chunks += [] if short else [encode_varint(field_id << 1)]
+        is_short = 0 < field_id - last < 16
+        chunks.append(bytes([(field_id - last) << 4 | kind if is_short else kind]))
+        chunks += [] if is_short else [encode_varint(field_id << 1)]
         chunks += [] if kind in (_TRUE, _FALSE) else [_pack_value(kind, value)]
         last = field_id
     return b"".join([*chunks, b"\0"])
@@ -284,9 +284,9 @@ def _pack_value(kind: int, value: Any) -> bytes:
         return _pack_struct(value)
     item_type, values = value
     size = len(values)
-    begin = (
+    start = (
         bytes([size << 4 | item_type])
         if size < 15
         else bytes([15 << 4 | item_type]) + encode_varint(size)
     )
-    return begin + b"".join(_pack_value(item_type, item) for item in values)
+    return start + b"".join(_pack_value(item_type, item) for item in values)

@@ -76,11 +76,11 @@ class Videos:
         span = row.videos[name]
         video = self._file(name, self._path(span))
         times, half = video.times, 0.5 / self._fps
-        begin = int(np.searchsorted(times, span.begin - half))
+        start = int(np.searchsorted(times, span.start - half))
         end = len(times) if span.end is None else int(np.searchsorted(times, span.end - half))
-        frames = begin + np.arange(row.length)
-        if self._by_time or not self._has_regular_times(times[begin:end], row.length):
-            expected_times = span.begin + timestamps().astype(float)
+        frames = start + np.arange(row.length)
+        if self._by_time or not self._has_regular_times(times[start:end], row.length):
+            expected_times = span.start + timestamps().astype(float)
             nearest = np.searchsorted(times + half, expected_times)
             distances = np.abs(times[np.minimum(nearest, len(times) - 1)] - expected_times)
             frames = nearest if self._by_time else frames
@@ -89,8 +89,8 @@ class Videos:
                 step = invalid[0]
                 advice = "" if self._by_time else ". Pass match='timestamp' to match frames by time"
                 raise SourceError(
-                    f"{end - begin} frames for {row.length} rows, and frame {step} is not at "
-                    f"{expected_times[step] - span.begin} s, the time of row {step}{advice}",
+                    f"{end - start} frames for {row.length} rows, and frame {step} is not at "
+                    f"{expected_times[step] - span.start} s, the time of row {step}{advice}",
                     file=video.name,
                 )
         return video, frames

@@ -78,7 +78,7 @@ class EnvLoggerExport(Export):
         fixed = [p for p in steps if None not in getattr(self._fields[p], "shape", (None,))]
         self.pngs = pngs_of(self._fields, fixed)
         field_paths = {path: path for path in steps if _can_hold(self._fields[path])}
-        episode_places = {
+        episode_paths = {
             path: path
             for path, field in leaves_at(episodes.source.fields.episode, None)
             if _can_hold(field) and root_of(path) != VIDEO
@@ -90,7 +90,7 @@ class EnvLoggerExport(Export):
             final_paths,
             arrays=self.pngs,
             drops_final_row=True,
-            episode_paths=episode_places,
+            episode_paths=episode_paths,
         )
 
     @override
@@ -110,10 +110,10 @@ class EnvLoggerExport(Export):
                 SidecarWriter.in_folder(path, Sidecar.metadata_only(self.episodes)).close()
             else:
                 sidecar = stack.enter_context(SidecarWriter.in_folder(path, self._sidecar))
-            for episode in self.each_or_stored(self._can_copy):
+            for episode in self.iter_items(self._can_copy):
                 if isinstance(episode, Location):
-                    stored, stored_sidecar = stored_in(episode, EnvLoggerSource)
-                    log.copy(stored.stored_episode(episode.split, episode.index))
+                    log_source, stored_sidecar = stored_in(episode, EnvLoggerSource)
+                    log.copy(log_source.stored_episode(episode.split, episode.index))
                     if sidecar is not None:
                         sidecar.copy(stored_sidecar, episode.split, episode.index)
                     continue
@@ -129,16 +129,16 @@ class EnvLoggerExport(Export):
             return self._log is not None and location.source.is_copied(location.split)
         if self._sidecar is None or not self._is_own(location.source):
             return False
-        log, stored = stored_in(location, EnvLoggerSource)
-        is_alike = stored is not None and stored.sidecar.layout == self._sidecar.layout
-        return is_alike and log.is_unchanged and log.is_copied(location.split)
+        log_source, sidecar = stored_in(location, EnvLoggerSource)
+        is_alike = sidecar is not None and sidecar.sidecar.layout == self._sidecar.layout
+        return is_alike and log_source.is_unchanged and log_source.is_copied(location.split)
 
     @override
     def stored_digest(self, location: Location) -> int:
-        log, stored = stored_in(location, EnvLoggerSource)
-        digest, sidecar_row = log.stored_digest(location.split, location.index), b""
-        if stored is not None:
-            sidecar_row = stored.sidecar.pack_row(stored.read(location.split, location.index))
+        log_source, sidecar = stored_in(location, EnvLoggerSource)
+        digest, sidecar_row = log_source.stored_digest(location.split, location.index), b""
+        if sidecar is not None:
+            sidecar_row = sidecar.sidecar.pack_row(sidecar.read(location.split, location.index))
         return int(google_crc32c.extend(digest, sidecar_row))
 
     def _metadata(self) -> dict[str, Any]:
@@ -182,8 +182,8 @@ class EnvLoggerExport(Export):
         columns = {path: c for path, c in columns.items() if path not in rlds.STEP_FLAGS}
         if self._log is not None:
             columns |= self._log.packet_columns(episode)
-        recorded = self._log.specs.items() if self._log is not None else ()
-        tuples = [(name, spec) for name, spec in recorded if _has_tuples(spec)]
+        specs = self._log.specs.items() if self._log is not None else ()
+        tuples = [(name, spec) for name, spec in specs if _has_tuples(spec)]
         has_first, has_last = episode.complete or not terminal, episode.complete or terminal
         previous: dict[str, Any] = {}  # Reward, discount and action of the previous step.
         for row in range(num_steps):

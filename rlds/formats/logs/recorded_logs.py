@@ -33,7 +33,7 @@ class Log:
       path: The directory, or a description of the reader.
       source: The directory, or a reader.
       name: The name in the dataset.
-      begins: The index of the first step of each episode, and the number of steps.
+      start_rows: The index of the first step of each episode, and the number of steps.
       reads_together: False after a joint read of episodes failed.
       video: The reading mode of the video of a directory.
     """
@@ -41,14 +41,14 @@ class Log:
     path: str
     source: str | envlogger.Reader
     name: str = ""
-    begins: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(1, np.int64))
+    start_rows: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(1, np.int64))
     reads_together: bool = True
     video: Literal["packets", "frames"] = "packets"
 
     @property
     def num_episodes(self) -> int:
         """The number of episodes in the log when it was first read."""
-        return len(self.begins) - 1
+        return len(self.start_rows) - 1
 
     def __post_init__(self) -> None:
         self.name = self.path

@@ -33,13 +33,13 @@ from envlogger.step_data import StepData
 from rlds.formats.logs.recorded_logs import IdleReaders, Log, Logs, logs_by_split
 from rlds.formats.logs.recorded_types import match_declared, widen_spec
 from rlds.raw_files.untrusted import check_is_file, source_errors
-from rlds.sources.dataset_folders import facts_of
+from rlds.sources.dataset_folders import file_versions
 from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     About,
-    Can,
+    Capabilities,
     Fields,
     Lengths,
     Origin,
@@ -147,19 +147,19 @@ class EnvLoggerSource(Source):
         self._defaults = dict(episode_metadata_defaults or {})
         self._logs = logs_by_split(logs)
         self.splits = list(self._logs)
-        self._idle = IdleReaders()
+        self._idle_readers = IdleReaders()
         self._metadata: Any = None if metadata is None else to_json(metadata, "metadata")
         self._video = VideoFields({})
         examples: dict[Any, _Recorded] = {}
         samples: list[Mapping[str, Any]] = []
         self.specs: dict[str, Any] = {}
         try:
-            recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
+            specs_of_logs = [self._scan(log, examples, samples) for log in self._all_logs()]
         except _VideoDiffersError:  # Frames can be read from all logs.
             for log in self._all_logs():
                 log.video = "frames"
-            self._idle, examples, samples = IdleReaders(), {}, []
-            recorded = [self._scan(log, examples, samples) for log in self._all_logs()]
+            self._idle_readers, examples, samples = IdleReaders(), {}, []
+            specs_of_logs = [self._scan(log, examples, samples) for log in self._all_logs()]
         for sample in samples:
             self.specs = {k: widen_spec(spec, sample.get(k)) for k, spec in self.specs.items()}
         self._step_fields = self._find_step_fields(self.specs)
@@ -171,9 +171,9 @@ class EnvLoggerSource(Source):
         for example in examples.values():
             self._match_metadata(*example)
         if self._metadata is None:
-            kinds = {json.dumps(data, sort_keys=True) for data in recorded}
-            self._metadata = recorded[0] if len(kinds) == 1 else {"logs": recorded}
-        self._ends = {
+            kinds = {json.dumps(data, sort_keys=True) for data in specs_of_logs}
+            self._metadata = specs_of_logs[0] if len(kinds) == 1 else {"logs": specs_of_logs}
+        self._stops = {
             split: np.cumsum([log.num_episodes for log in split_logs]).tolist()
             for split, split_logs in self._logs.items()
         }
@@ -195,7 +195,7 @@ class EnvLoggerSource(Source):
         """
         for file in _list_files(log):
             check_is_file(file)
-        with source_errors(log.path), self._idle.borrow(log) as reader:
+        with source_errors(log.path), self._idle_readers.borrow(log) as reader:
             backend = reader.backend
             if isinstance(backend, RiegeliBackendReader):
                 lengths = backend.episode_lengths()
@@ -203,13 +203,13 @@ class EnvLoggerSource(Source):
                 lengths = np.array([len(episode) for episode in reader.episodes], np.int64)
             if not len(lengths):
                 raise SourceError("the log holds no episodes", file=log.path)
-            log.begins = np.append(0, np.cumsum(lengths))
+            log.start_rows = np.append(0, np.cumsum(lengths))
             video = _video_in(reader)
             if log is self._all_logs()[0]:
                 self._video = video
             if _find_codecs(video) != _find_codecs(self._video):
-                fault = "its video differs from that of the first log; convert it alone"
-                raise _VideoDiffersError(fault, file=log.path)
+                problem = "its video differs from that of the first log; convert it alone"
+                raise _VideoDiffersError(problem, file=log.path)
             log.reads_together = not video
             specs = {name: getattr(reader, f"{name}_spec")() for name in _FIELDS_WITH_SPEC}
             for path in video.cameras:
@@ -262,8 +262,8 @@ class EnvLoggerSource(Source):
         del name
         return False
 
-    def _check_specs(self, recorded: Mapping[str, Any], log: Log) -> None:
-        for name, spec in recorded.items():
+    def _check_specs(self, specs: Mapping[str, Any], log: Log) -> None:
+        for name, spec in specs.items():
             if spec is None or self._is_declared(name):
                 continue
             fields = fields_from_spec(spec, name)
@@ -295,14 +295,14 @@ class EnvLoggerSource(Source):
                 "episode_metadata_defaults": repr(self._defaults),
                 **({"float64": "float32"} if self._rounds else {}),
                 **({"leave_out": sorted(self._ignored)} if self._ignored else {}),
-                "num_episodes": {split: ends[-1] for split, ends in self._ends.items()},
+                "num_episodes": {split: ends[-1] for split, ends in self._stops.items()},
             },
         )
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             video=self._video_mode,
             quality=self._quality,
             lengths=self._lengths,
@@ -317,27 +317,27 @@ class EnvLoggerSource(Source):
         return [file for log in self._all_logs() for file in _list_files(log)]
 
     def _totals(self, split: str) -> Mapping[str, int]:
-        return {"steps": sum(int(log.begins[-1]) for log in self._logs[split])}
+        return {"steps": sum(int(log.start_rows[-1]) for log in self._logs[split])}
 
     @override
     def num_episodes(self, split: str) -> int:
-        return int(self._ends[split][-1])
+        return int(self._stops[split][-1])
 
     # --- Episodes --------------------------------------------------------------------------------
 
     def key(self, split: str, index: int) -> str:
         """Returns the index of an episode, counted over all logs of all splits."""
         names = list(self._logs)
-        return str(sum(self._ends[s][-1] for s in names[: names.index(split)]) + index)
+        return str(sum(self._stops[s][-1] for s in names[: names.index(split)]) + index)
 
     @override
     def read(
         self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         log, position = self._location(split, index)
-        with self._idle.borrow(log) as reader, _locate_errors(log, position):
+        with self._idle_readers.borrow(log) as reader, _locate_errors(log, position):
             episode = reader.episodes[position]
-            begins = episode[0].timestep.first()  # In order: a reader caches one chunk.
+            has_first = episode[0].timestep.first()  # In order: a reader caches one chunk.
             wants_video = bool(self._video) and (fields is None or VIDEO in map(root_of, fields))
             packets: dict[tuple[str, ...], Any] = {}
             if not wants_video and set(self.fields.step_paths(fields)) <= set(rlds.STEP_FLAGS):
@@ -345,19 +345,20 @@ class EnvLoggerSource(Source):
             else:
                 steps, packets = self._read_steps(log, reader, position)
             clips = self._clips(packets) if wants_video else {}
-            ends = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
+            has_last = bool(steps[rlds.IS_TERMINAL][-1]) or episode[-1].timestep.last()
             metadata = reader.episode_metadata()[position]
         key = self.key(split, index)
-        episode_read = self._episode(log, position, key, steps, metadata, begins=begins, ends=ends)
+        is_complete = has_first and has_last
+        episode_read = self._episode(log, position, key, steps, metadata, is_complete=is_complete)
         return dataclasses.replace(episode_read, metadata={**episode_read.metadata, **clips})
 
     def _clips(self, packets: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
         """Returns the clips of an episode from its packets."""
         clips = {}
-        for path, stored in packets.items():
+        for path, columns in packets.items():
             video = self._video.cameras[path]
-            is_key = np.asarray(stored[SINCE_KEY]) == 0
-            clip = clip_of(list(stored[PACKET]), is_key, str(video["codec"]), float(video["fps"]))
+            is_key = np.asarray(columns[SINCE_KEY]) == 0
+            clip = clip_of(list(columns[PACKET]), is_key, str(video["codec"]), float(video["fps"]))
             clips[_video_path(path)] = clip_values(clip)
         return {VIDEO: nest(clips)}
 
@@ -371,8 +372,8 @@ class EnvLoggerSource(Source):
         """
         columns: dict[str, Any] = {}
         for path, video in self._video.cameras.items():
-            stored = lookup(episode.metadata, f"{VIDEO}/{_video_path(path)}")
-            clip = Clip(bytes(stored[CLIP]), int(stored[FIRST]), episode.num_steps)
+            values = lookup(episode.metadata, f"{VIDEO}/{_video_path(path)}")
+            clip = Clip(bytes(values[CLIP]), int(values[FIRST]), episode.num_steps)
             packets, is_key = packets_for_steps(clip, video)
             rows = np.arange(len(packets))
             keys = np.maximum.accumulate(np.where(is_key, rows, 0))
@@ -396,12 +397,12 @@ class EnvLoggerSource(Source):
           SourceError: The episode is damaged.
         """
         log, position = self._location(split, index)
-        with self._idle.borrow(log) as reader, _locate_errors(log, position):
+        with self._idle_readers.borrow(log) as reader, _locate_errors(log, position):
             return _backend_files(reader).stored_episode(position)
 
     def _origin(self, split: str, index: int) -> Origin:
         log, position = self._location(split, index)
-        return Origin(log.name, int(log.begins[position]), int(log.begins[position + 1]))
+        return Origin(log.name, int(log.start_rows[position]), int(log.start_rows[position + 1]))
 
     def stored_digest(self, split: str, index: int) -> int:
         """Returns a digest of the records of an episode, except the marker of its begin.
@@ -410,7 +411,7 @@ class EnvLoggerSource(Source):
           SourceError: The episode is damaged.
         """
         log, position = self._location(split, index)
-        with self._idle.borrow(log) as reader, _locate_errors(log, position):
+        with self._idle_readers.borrow(log) as reader, _locate_errors(log, position):
             files = _backend_files(reader)
             crc = google_crc32c.value(files.stored_episode(position).metadata or b"")
             is_first = True
@@ -425,7 +426,7 @@ class EnvLoggerSource(Source):
 
     def recorded_metadata(self) -> dict[str, Any]:
         """Returns the recorded metadata of the first log, with its specs."""
-        with self._idle.borrow(self._all_logs()[0]) as reader:
+        with self._idle_readers.borrow(self._all_logs()[0]) as reader:
             metadata = dict(reader.metadata())
         return metadata if self._video else {k: v for k, v in metadata.items() if k != VIDEO_KEY}
 
@@ -436,7 +437,7 @@ class EnvLoggerSource(Source):
         return StoredSidecar.in_folder(sources[0])
 
     def _lengths(self, split: str) -> Lengths:
-        lengths = np.concatenate([np.diff(log.begins) for log in self._logs[split]])
+        lengths = np.concatenate([np.diff(log.start_rows) for log in self._logs[split]])
         return Lengths.create(lengths, final_observation_known=True)
 
     def _read_flags(self, episode: Sequence[StepData]) -> dict[str, Any]:
@@ -446,39 +447,39 @@ class EnvLoggerSource(Source):
 
     def _location(self, split: str, index: int) -> tuple[Log, int]:
         """Returns the log of an episode, and the index of the episode in the log."""
-        log_index = bisect.bisect_right(self._ends[split], index)
-        return self._logs[split][log_index], index - self._begin(split, log_index)
+        log_index = bisect.bisect_right(self._stops[split], index)
+        return self._logs[split][log_index], index - self._first_index(split, log_index)
 
-    def _begin(self, split: str, log_index: int) -> int:
+    def _first_index(self, split: str, log_index: int) -> int:
         """Returns the index of the first episode of a log in its split."""
-        return int(self._ends[split][log_index] - self._logs[split][log_index].num_episodes)
+        return int(self._stops[split][log_index] - self._logs[split][log_index].num_episodes)
 
-    def _read_many(self, split: str, begin: int, end: int) -> list[SourceEpisode]:
+    def _read_many(self, split: str, start: int, end: int) -> list[SourceEpisode]:
         """Reads consecutive episodes together, which is faster than one by one.
 
         Returns:
-          The episodes from `begin` on, up to the end of the log, or to an episode that cannot be
+          The episodes from `start` on, up to the end of the log, or to an episode that cannot be
           read together with its neighbours. Their steps share memory.
         """
-        log_index = bisect.bisect_right(self._ends[split], begin)
-        log, before = self._logs[split][log_index], self._begin(split, log_index)
-        end = min(end, self._ends[split][log_index])
-        keys = [self.key(split, index) for index in range(begin, end)]
+        log_index = bisect.bisect_right(self._stops[split], start)
+        log, first_index = self._logs[split][log_index], self._first_index(split, log_index)
+        end = min(end, self._stops[split][log_index])
+        keys = [self.key(split, index) for index in range(start, end)]
         episodes: list[SourceEpisode] = []
-        with contextlib.suppress(Exception), self._idle.borrow(log) as reader:
-            for episode in self._read_together(log, reader, begin - before, keys):
+        with contextlib.suppress(Exception), self._idle_readers.borrow(log) as reader:
+            for episode in self._read_together(log, reader, start - first_index, keys):
                 episodes.append(episode)
         return episodes
 
     def _read_together(
-        self, log: Log, reader: envlogger.Reader, begin: int, keys: Sequence[str]
+        self, log: Log, reader: envlogger.Reader, start: int, keys: Sequence[str]
     ) -> Iterator[SourceEpisode]:
         if not log.reads_together:
             return
-        end = begin + len(keys)
-        bounds = (log.begins[begin : end + 1] - log.begins[begin]).tolist()
+        end = start + len(keys)
+        bounds = (log.start_rows[start : end + 1] - log.start_rows[start]).tolist()
         try:
-            columns = reader.recorded_columns(begin, end)
+            columns = reader.recorded_columns(start, end)
             steps = self._match_steps(
                 to_rlds_episodes(columns, np.diff(bounds).tolist()), bounds[-1]
             )
@@ -486,22 +487,22 @@ class EnvLoggerSource(Source):
             log.reads_together = False
             raise
         types = columns["step_type"]
-        for index, key, first, stop in zip(range(begin, end), keys, bounds, bounds[1:]):
+        for index, key, first, stop in zip(range(start, end), keys, bounds, bounds[1:]):
             yield self._episode(
                 log,
                 index,
                 key,
                 map_columns(operator.itemgetter(slice(first, stop)), steps),
                 reader.episode_metadata()[index],
-                begins=bool(types[first] == dm_env.StepType.FIRST),
-                ends=bool(types[stop - 1] == dm_env.StepType.LAST),
+                is_complete=bool(types[first] == dm_env.StepType.FIRST)
+                and bool(types[stop - 1] == dm_env.StepType.LAST),
             )
 
     def _read_steps(
         self, log: Log, reader: envlogger.Reader, index: int
     ) -> tuple[dict[str, Any], dict[tuple[str, ...], Any]]:
         """Reads the steps of an episode without video, and the packets of the video."""
-        num_steps = int(log.begins[index + 1] - log.begins[index])
+        num_steps = int(log.start_rows[index + 1] - log.start_rows[index])
         if num_steps == 1:  # The missing action, reward and discount may have no spec.
             steps = _step_columns(list(reader.episodes[index]), self.specs)
         else:
@@ -514,12 +515,12 @@ class EnvLoggerSource(Source):
     def _match_steps(self, steps: Mapping[str, Any], rows: int) -> dict[str, Any]:
         """Converts the columns of steps to the types of their fields."""
         steps = {name: column for name, column in steps.items() if name not in self._ignored}
-        recorded = {name: column for name, column in steps.items() if not self._is_declared(name)}
-        columns = {**steps, **match_declared(recorded, self._expected_steps, rounds=self._rounds)}
-        matched: dict[str, Any] = match_columns(
+        undeclared = {name: column for name, column in steps.items() if not self._is_declared(name)}
+        columns = {**steps, **match_declared(undeclared, self._expected_steps, rounds=self._rounds)}
+        matched_steps: dict[str, Any] = match_columns(
             columns, self._expected_steps, rows=rows, where="", rounds=self._rounds
         )
-        return matched
+        return matched_steps
 
     def _episode(
         self,
@@ -529,17 +530,16 @@ class EnvLoggerSource(Source):
         steps: dict[str, Any],
         metadata: Any,
         *,
-        begins: bool,
-        ends: bool,
+        is_complete: bool,
     ) -> SourceEpisode:
-        is_terminal, begin = steps[rlds.IS_TERMINAL], int(log.begins[index])
+        is_terminal, start = steps[rlds.IS_TERMINAL], int(log.start_rows[index])
         return SourceEpisode(
             key=key,
             steps=steps,
-            origin=Origin(log.name, begin, begin + len(is_terminal)),
+            origin=Origin(log.name, start, start + len(is_terminal)),
             truncated=not is_terminal[-1],
             # Without an end, the environment was reset early, or the recording stopped.
-            complete=begins and ends,
+            complete=is_complete,
             metadata=self._match_metadata(self._episode_columns(metadata, log, index), log, index),
             counts={"steps": len(is_terminal)},
         )
@@ -645,7 +645,7 @@ class _KindsCache:
         ):
             folder = cache_folder("logs", os.path.realpath(log.path))
         self._file = None if folder is None else folder / "kinds.json"
-        files = [] if folder is None else facts_of(_list_files(log), log.path)
+        files = [] if folder is None else file_versions(_list_files(log), log.path)
         self._key = [1, repr(dict(defaults)), [list(facts) for facts in files]]
 
     def read(self) -> list[int] | None:
@@ -688,12 +688,12 @@ def _metadata_type(columns: Any) -> Any:
     return dtype_and_shape(columns)
 
 
-def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) -> dict[str, Any]:
+def _step_specs(reader: envlogger.Reader, specs: dict[str, Any], log: str) -> dict[str, Any]:
     """Returns specs of all step fields: recorded specs, or specs of recorded values."""
-    known_specs = {field: spec for field, spec in recorded.items() if spec is not None}
-    files = reader.backend if len(known_specs) == len(recorded) else None
+    known_specs = {field: spec for field, spec in specs.items() if spec is not None}
+    files = reader.backend if len(known_specs) == len(specs) else None
     for index, episode in enumerate(reader.episodes):
-        if len(known_specs) == len(recorded) or len(episode) > 1:
+        if len(known_specs) == len(specs) or len(episode) > 1:
             try:
                 if isinstance(files, RiegeliBackendReader) and not files.has_custom_data(index):
                     return known_specs
@@ -706,7 +706,7 @@ def _step_specs(reader: envlogger.Reader, recorded: dict[str, Any], log: str) ->
             except (EnvLoggerError, TypeError, ValueError) as error:
                 raise SourceError(str(error), file=log, episode=index) from error
             return {**specs_from_columns(columns), **known_specs}
-    missing = [field for field in recorded if field not in known_specs]
+    missing = [field for field in specs if field not in known_specs]
     raise SourceError(
         "the log has no specs of the environment, and no episode with an action from which to "
         f"infer the fields {missing}",

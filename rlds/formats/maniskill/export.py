@@ -60,7 +60,7 @@ class ManiSkillExport(Hdf5EpisodesExport):
             StagedFiles() as staged,
         ):
             write_attributes(file, self.metadata.get("attributes", {}))
-            for index, each in enumerate(self.each_or_stored()):
+            for index, each in enumerate(self.iter_items()):
                 group = f"{TRAJECTORY}{index}"
                 if isinstance(each, Location):
                     staged.copy(each.source, {f"{TRAJECTORY}{each.index}": group}, file)
@@ -84,8 +84,8 @@ class ManiSkillExport(Hdf5EpisodesExport):
         }
         for name, column in columns.items():
             is_image = column.dtype == np.uint8 and column.ndim == 4 and column.size
-            packed = {"compression": "gzip", "compression_opts": 5} if is_image else {}
-            group.create_dataset(name, data=column, **packed)
+            compression = {"compression": "gzip", "compression_opts": 5} if is_image else {}
+            group.create_dataset(name, data=column, **compression)
         self.write_values(group, episode)
 
     def _entry(self, episode: SourceEpisode) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from rlds.raw_files.hdf5_values import read_attributes
 from rlds.raw_files.input_files import files_at
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.sidecar import SIDECAR_KEY, StoredSidecar
-from rlds.sources.source import About, Can, SourceError
+from rlds.sources.source import About, Capabilities, SourceError
 from rlds_ecosystem.model.fields import Field
 
 __all__ = ["ENTRY", "EPISODES", "EPISODE_ID", "TABLE", "TRAJECTORY", "ManiSkillSource"]
@@ -56,7 +56,7 @@ TABLE = Hdf5Table(
         "fail": "fail",
     },
     actions="actions",
-    with_final=("obs", "env_states"),
+    with_final_row=("obs", "env_states"),
     episode=("env_init_state",),
     terminal="terminated",
 )
@@ -108,7 +108,7 @@ class ManiSkillSource(Hdf5EpisodesSource):
         with self._hdf5.read() as file:
             names = [name for name in file if isinstance(name, str)]
             self._file_attributes = read_attributes(self._hdf5, file, "")
-        self._unknown = [name for name in names if not _GROUP.fullmatch(name)]
+        self._unknown_names = [name for name in names if not _GROUP.fullmatch(name)]
         matches = [match for name in names if (match := _GROUP.fullmatch(name))]
         self._names = {int(match[1]): match[0] for match in matches}
         if not self._names:
@@ -174,10 +174,10 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     @property
     @override
-    def can(self) -> Can:
+    def capabilities(self) -> Capabilities:
         return dataclasses.replace(
-            super().can,
-            faults=self._faults,
+            super().capabilities,
+            faults=self._find_faults,
             hold_open=lambda: self._hdf5,  # The file stays open.
             sidecar=self._sidecar,
         )
@@ -203,28 +203,28 @@ class ManiSkillSource(Hdf5EpisodesSource):
             aliases=self.table.aliases,
         )
 
-    def _faults(self, split: str) -> Iterator[SourceError]:
+    def _find_faults(self, split: str) -> Iterator[SourceError]:
         """Yields errors of episodes that only one of the two files has."""
         for row, entry in enumerate(self._json.get(EPISODES, [])):
             episode_id = _episode_id_of(entry)
             name = EPISODES if episode_id is None else f"{TRAJECTORY}{episode_id}"
             if episode_id is None:
-                fault = f"an entry without {EPISODE_ID}"
+                problem = f"an entry without {EPISODE_ID}"
             elif episode_id not in self._names:
-                fault = f"listed, but {self._path.name} has no {name}"
+                problem = f"listed, but {self._path.name} has no {name}"
             elif self._entries[episode_id] is not entry:
-                fault = "listed twice"
+                problem = "listed twice"
             else:
                 continue
-            yield SourceError(fault, file=self._json_file, episode=name, row=row)
-        for name in self._unknown:
+            yield SourceError(problem, file=self._json_file, episode=name, row=row)
+        for name in self._unknown_names:
             yield SourceError(
                 f"not read: its name is not {TRAJECTORY}<i>", file=self._path, field=name
             )
         for episode_id in sorted(self._names) if self._json else ():
             if episode_id not in self._entries:
-                fault = f"{self._json_file.name} does not list it"
-                yield SourceError(fault, file=self._path, episode=self._names[episode_id])
+                problem = f"{self._json_file.name} does not list it"
+                yield SourceError(problem, file=self._path, episode=self._names[episode_id])
 
     @override
     def inputs(self) -> Sequence[epath.Path]:

@@ -119,32 +119,33 @@ class MinariExport(Export):
         spec = episodes.spec
         # The metadata.json of a source in Minari's format, or of an export to this format.
         old = episodes.metadata.get(METADATA_KEY, {})
-        self._recorded: Mapping[str, Any] = old if IRREGULAR in spec else {}
-        if not self._recorded and isinstance(old, Mapping):
+        self._old_metadata: Mapping[str, Any] = old if IRREGULAR in spec else {}
+        if not self._old_metadata and isinstance(old, Mapping):
             self._new_metadata = {
                 name: value for name, value in old.items() if name not in _WRITTEN_KEYS
             } | self._new_metadata
-        self._data_format = data_format or self._recorded.get("data_format", "hdf5")
+        self._data_format = data_format or self._old_metadata.get("data_format", "hdf5")
         self._dataset_id = ""
         self._source = episodes.source
         self._drops_last = unknown_final_observation == "drop_last_transition"
         steps = spec.pop(rlds.STEPS)
-        if examples := self._source.can.examples:  # A dataset may store a subset of its fields.
-            stored = examples.folder.features
-            spec = {name: field for name, field in spec.items() if name in stored}
+        # A dataset may store a subset of its fields.
+        if examples := self._source.capabilities.examples:
+            stored_features = examples.folder.features
+            spec = {name: field for name, field in spec.items() if name in stored_features}
         self._steps, self._fields = dict(leaves_at(steps, None)), dict(leaves_at(spec, None))
         features = _step_features(episodes.source)
-        self._classes = {path: it.num_classes for path, it in features.items() if it.num_classes}
+        self._classes = {path: f.num_classes for path, f in features.items() if f.num_classes}
         # Strings without a feature `Text` are bytes.
-        self._text_paths = {p for p, it in features.items() if it.class_name.endswith(".Text")}
-        self._texts: dict[str, _Texts] = {}
+        self._text_paths = {p for p, f in features.items() if f.class_name.endswith(".Text")}
+        self._texts: dict[str, _TextColumn] = {}
         self._check_fields()
         self._paths = self._minari_paths()
         self._jpeg_paths = self._kept_jpegs()
         self._spaces = _parse_spaces(self._spaces_in_json())
         # Values are read back from Minari, which has no row for final actions.
         paths = {path: field_path(column) for path, column in self._paths.items()}
-        finals = [path for path, column in self._paths.items() if _has_final(column)]
+        finals = [path for path, column in self._paths.items() if _has_final_row(column)]
         self._sidecar = Sidecar.create(episodes, paths, finals, drops_final_row=self._drops_last)
 
     @override
@@ -191,7 +192,7 @@ class MinariExport(Export):
 
     def _minari_paths(self) -> dict[str, str]:
         """Returns the paths of columns of Minari, by the fields of steps."""
-        recorded_flags = (TERMINATIONS, TRUNCATIONS) if self._recorded else ()
+        recorded_flags = (TERMINATIONS, TRUNCATIONS) if self._old_metadata else ()
         is_left_out = is_derived(rlds.DISCOUNT, self._steps.get(rlds.DISCOUNT))
         paths = {}
         for path in self._steps:
@@ -202,7 +203,7 @@ class MinariExport(Export):
                 paths[path] = path
             elif path == rlds.REWARD:
                 paths[path] = REWARDS
-            elif path == rlds.DISCOUNT and (self._recorded or is_left_out):
+            elif path == rlds.DISCOUNT and (self._old_metadata or is_left_out):
                 continue
             elif path not in rlds.STEP_FLAGS:
                 paths[path] = f"{INFOS}/{path}"
@@ -219,14 +220,15 @@ class MinariExport(Export):
             if root_of(path) in self._GROUPS and is_like_images(field)
         }
         are_kept = all(
-            field.encoding == "jpeg" and (self._recorded or field.shape[2:] == (3,))
+            field.encoding == "jpeg" and (self._old_metadata or field.shape[2:] == (3,))
             for field in images.values()
         )
         return {*images} if are_kept else set()
 
     def _spaces_in_json(self) -> dict[str, str]:
         """Returns the spaces of observations and actions in JSON, recorded or derived."""
-        spaces = {name: self._recorded[name] for name in SPACES.values() if name in self._recorded}
+        old = self._old_metadata
+        spaces = {name: old[name] for name in SPACES.values() if name in old}
         leaves = _parse_spaces(spaces).leaves
         paths = {column: path for path, column in self._paths.items() if root_of(column) in SPACES}
         self._leaves, is_same = leaves, leaves.keys() == paths.keys() != set()
@@ -248,7 +250,7 @@ class MinariExport(Export):
         if leaf is not None and leaf.kind != "Text" and _holds(leaf, field):
             return dict(leaf.space)
         if field.is_text and not field.encoding and field.shape == ():
-            return self._texts.setdefault(path, _Texts()).space()
+            return self._texts.setdefault(path, _TextColumn()).space()
         return box(field.column_dtype, field.shape)
 
     def _recorded_leaf(self, path: str) -> LeafSpace | None:
@@ -266,7 +268,7 @@ class MinariExport(Export):
     @override
     def check_target(self, path: str | os.PathLike[str]) -> None:
         super().check_target(path)
-        self._dataset_id = find_identifier(path, str(self._recorded.get("dataset_id", "")))
+        self._dataset_id = find_identifier(path, str(self._old_metadata.get("dataset_id", "")))
 
     @override
     def why_unsupported(self, outline: Outline) -> str:
@@ -289,8 +291,8 @@ class MinariExport(Export):
                 write = stack.enter_context(hdf5_writer(data, self._compression))
             totals = self._write_episodes(write, sidecar)
             spaces = self._spaces_in_json()
-            if self._recorded or self._new_metadata:  # The length of texts is final now.
-                sidecar.sidecar = self._updated_sidecar(spaces if self._recorded else {})
+            if self._old_metadata or self._new_metadata:  # The length of texts is final now.
+                sidecar.sidecar = self._updated_sidecar(spaces if self._old_metadata else {})
         content = {
             **self._metadata_json(spaces),
             **totals,
@@ -314,20 +316,20 @@ class MinariExport(Export):
     def _updated_sidecar(self, spaces: Mapping[str, str]) -> Sidecar:
         """Returns the sidecar with the written spaces and the new metadata."""
         sidecar_metadata = self._sidecar.metadata
-        own = {METADATA_KEY: {**self._recorded, **spaces, **self._new_metadata}}
-        metadata = {**sidecar_metadata, "metadata": {**sidecar_metadata["metadata"], **own}}
-        return dataclasses.replace(self._sidecar, metadata=metadata)
+        metadata = {METADATA_KEY: {**self._old_metadata, **spaces, **self._new_metadata}}
+        content = {**sidecar_metadata, "metadata": {**sidecar_metadata["metadata"], **metadata}}
+        return dataclasses.replace(self._sidecar, metadata=content)
 
     @override
     def files_order(self) -> Sequence[int] | None:
-        return self.order_of_origin() if self._recorded else None
+        return self.order_of_origin() if self._old_metadata else None
 
     def _write_episodes(self, write: Writer, sidecar: SidecarWriter) -> dict[str, int]:
         index = total_steps = 0
-        for item in self.each_or_stored():
-            encoded = item if isinstance(item, Location) else self._episode(item, index)
+        for item in self.iter_items():
+            row = item if isinstance(item, Location) else self._episode(item, index)
             try:
-                write(index, encoded)
+                write(index, row)
             except ValueError as error:
                 raise ValueError(f"episode {index}: {error}") from error
             if isinstance(item, Location):
@@ -337,7 +339,7 @@ class MinariExport(Export):
                 sidecar.add(episode := item)
                 steps = episode.steps
             for path, texts in self._texts.items():
-                end = None if _has_final(self._paths[path]) else -1
+                end = None if _has_final_row(self._paths[path]) else -1
                 texts.add(as_texts(lookup(steps, path))[:end])
             total_steps += episode.num_steps - 1
             index += 1
@@ -350,12 +352,12 @@ class MinariExport(Export):
     def _metadata_json(self, spaces: Mapping[str, str]) -> dict[str, Any]:
         """Returns the content of metadata.json, after all episodes are written."""
         content = {"jpeg_encoding": bool(self._jpeg_paths), "minari_version": _MINARI_VERSION}
-        if self._recorded:
+        if self._old_metadata:
             # Without images, the image format has no effect.
             has_images = any(leaf.is_image for leaf in self._spaces.leaves.values())
             if not has_images:
-                content = {name: self._recorded.get(name, old) for name, old in content.items()}
-            return {**self._recorded, **spaces, **content}
+                content = {name: self._old_metadata.get(name, old) for name, old in content.items()}
+            return {**self._old_metadata, **spaces, **content}
         content |= {**spaces, "description": self._source.about.description}
         if metadata := self.episodes.metadata:
             content[_EXAMPLE_KEY] = dict(metadata)
@@ -367,7 +369,7 @@ class MinariExport(Export):
         """Converts an episode to Minari's columns and attributes."""
         steps, transitions = episode.steps, episode.num_steps - 1
         columns = self._flags(episode, transitions)
-        absent = absent_infos(episode.metadata) if self._recorded else []
+        absent = absent_infos(episode.metadata) if self._old_metadata else []
         for path, minari_path in self._paths.items():
             if minari_path in absent:
                 continue
@@ -380,12 +382,12 @@ class MinariExport(Export):
                 )
             except ValueError as error:
                 raise ValueError(f"episode {index}, steps/{path}: {error}") from error
-            if not _has_final(minari_path):
+            if not _has_final_row(minari_path):
                 column = StoredColumn(column.field, column.values[:transitions])
             columns[minari_path] = column
         columns.setdefault(REWARDS, _number_column(np.zeros(transitions, np.float32)))
-        recorded = self._recorded
-        attributes = decode_attributes(episode.metadata) if recorded else self._attributes(episode)
+        metadata = self._old_metadata
+        attributes = decode_attributes(episode.metadata) if metadata else self._attributes(episode)
         return RawEpisode(columns, {**attributes, "id": index, "total_steps": transitions})
 
     def _flags(self, episode: SourceEpisode, transitions: int) -> dict[str, StoredColumn]:
@@ -438,7 +440,7 @@ def _number_column(values: np.ndarray) -> StoredColumn:
     return StoredColumn(Field(values.dtype, values.shape[1:]), values)
 
 
-def _has_final(minari_path: str) -> bool:
+def _has_final_row(minari_path: str) -> bool:
     """Returns True if a column of Minari has a row for the final observation."""
     return root_of(minari_path) in (OBSERVATIONS, INFOS)
 
@@ -462,7 +464,7 @@ def _parse_spaces(metadata: Mapping[str, Any]) -> Spaces:
 
 def _step_features(source: AnySource) -> dict[str, tfds_files.Tensor]:
     """Returns the features of the steps of a TFDS dataset, which are more detailed than fields."""
-    if (examples := source.can.examples) is None:
+    if (examples := source.capabilities.examples) is None:
         return {}
     steps = examples.folder.features[rlds.STEPS]
     assert isinstance(steps, tfds_files.Dataset)
@@ -470,7 +472,7 @@ def _step_features(source: AnySource) -> dict[str, tfds_files.Tensor]:
     return {path: feature for path, feature in leaves if isinstance(feature, tfds_files.Tensor)}
 
 
-class _Texts:
+class _TextColumn:
     """The alphabet and the greatest length of the texts of a field."""
 
     def __init__(self) -> None:

@@ -55,10 +55,10 @@ class Hdf5Storage(EpisodeStorage):
         require_files(directory / _FILE)
         self._file = Hdf5File(directory / _FILE, follow_links=follow_links, whole_arrays=True)
         self._reader = ArrayReader(self._file)
-        self._cached: dict[int, tuple[Mapping[str, StoredArray], Mapping[str, Any]]] = {}
+        self._cached_scans: dict[int, tuple[Mapping[str, StoredArray], Mapping[str, Any]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cached": {}}
+        return {**self.__dict__, "_cached_scans": {}}
 
     @override
     def hold_open(self) -> Hdf5File:
@@ -81,22 +81,22 @@ class Hdf5Storage(EpisodeStorage):
     @override
     def structure(self, index: int) -> Structure:
         with self._open_group(index) as group:
-            stored, attributes = self._scan(group, index)
-            return {path: self._field(path, array) for path, array in stored.items()}, attributes
+            arrays, attributes = self._scan(group, index)
+            return {path: self._field(path, array) for path, array in arrays.items()}, attributes
 
     @override
     def read(self, index: int, paths: Collection[str] | None, rows: slice) -> RawEpisode:
         columns = {}
-        where = functools.partial(self._where, index)
+        location = functools.partial(self._locate, index)
         with self._open_group(index) as group:
-            stored, attributes = self._scan(group, index)
-            for path in stored:
+            arrays, attributes = self._scan(group, index)
+            for path in arrays:
                 if paths is not None and path not in paths:
                     continue
                 included = slice(None) if path in SCALARS else rows
-                with source_errors(where, episode=index, field=path):
-                    values = self._reader.read(group, path, stored[path], included)
-                    field = self._field(path, stored[path])
+                with source_errors(location, episode=index, field=path):
+                    values = self._reader.read(group, path, arrays[path], included)
+                    field = self._field(path, arrays[path])
                     if field.encoding:
                         values = objects([bytes(image) for image in values])
                     columns[path] = StoredColumn(field, values)
@@ -107,24 +107,24 @@ class Hdf5Storage(EpisodeStorage):
         name = f"{_EPISODE}{index}"
         with (
             self._file.read() as file,
-            source_errors(functools.partial(self._where, index), episode=index),
+            source_errors(functools.partial(self._locate, index), episode=index),
         ):
             group = self._file.open(file.id, name.encode(), self.path(index))
             if is_array(group):
                 raise self.error("an array, expected a group", index)
             yield group
 
-    def _where(self, index: int) -> str:
+    def _locate(self, index: int) -> str:
         return os.fspath(self._directory.parent / self.path(index))
 
     def _scan(self, group: Any, index: int) -> tuple[Mapping[str, StoredArray], Mapping[str, Any]]:
         """Returns the arrays, after checks, and the attributes of an episode."""
-        if index in self._cached:
-            return self._cached[index]
+        if index in self._cached_scans:
+            return self._cached_scans[index]
         content = self._arrays(group, index), self._attributes(group, index)
         # The target of a link may change at any time.
-        if len(self._cached) < _MAX_CACHED and not self._file.follow_links:
-            self._cached[index] = content
+        if len(self._cached_scans) < _MAX_CACHED and not self._file.follow_links:
+            self._cached_scans[index] = content
         return content
 
     def _arrays(self, group: Any, index: int) -> dict[str, StoredArray]:
@@ -141,8 +141,8 @@ class Hdf5Storage(EpisodeStorage):
 
     def _attributes(self, group: Any, index: int) -> dict[str, Any]:
         h5py = import_extra("h5py")
-        stored = h5py.Group(group).attrs
-        attributes = {name: text_or_bytes(value) for name, value in stored.items()}
+        hdf5_attributes = h5py.Group(group).attrs
+        attributes = {name: text_or_bytes(value) for name, value in hdf5_attributes.items()}
         for name, value in attributes.items():
             if isinstance(value, h5py.Empty):
                 raise self.error("an attribute without a value", index, name)
@@ -210,7 +210,7 @@ def _write_column(group: Any, path: str, column: StoredColumn, compression: str 
 
 
 def _nested_options(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
+    nested_attributes: dict[str, Any] = {}
     for name, value in attributes.items():
-        put(nested, name if is_below(name, OPTIONS) else [name], value)
-    return nested
+        put(nested_attributes, name if is_below(name, OPTIONS) else [name], value)
+    return nested_attributes

@@ -53,7 +53,7 @@ from rlds.sources.sidecar import SIDECAR_KEY, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     About,
-    Can,
+    Capabilities,
     Fields,
     Origin,
     Source,
@@ -104,7 +104,7 @@ class MinariSource(Source):
 
     def __init__(self, path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
         self._directory = dataset_directory(path)
-        self.opened = Files(self._directory)
+        self.opened_files = Files(self._directory)
         self._follow_links = follow_links
         self._metadata = _read_metadata(self._metadata_file)
         self._sidecar = self._metadata.pop(SIDECAR_KEY, None)
@@ -151,14 +151,14 @@ class MinariSource(Source):
         total = self._metadata["total_episodes"]
         indices = self._storage.indices()
         if len(indices) != total or indices != list(range(total)):
-            present = set(indices)
+            indices_of_files = set(indices)
             # The first missing index is among these.
             first = range(min(total, len(indices) + 1))
-            missing = [index for index in first if index not in present]
+            missing = [index for index in first if index not in indices_of_files]
             held = f"the files hold {len(indices)}"
-            fault = f"episode {missing[0]} is missing" if missing else held
+            problem = f"episode {missing[0]} is missing" if missing else held
             raise SourceError(
-                f"{total} episodes, but {fault}", file=self._metadata_file, field="total_episodes"
+                f"{total} episodes, but {problem}", file=self._metadata_file, field="total_episodes"
             )
         if not total:
             raise SourceError("there is no episode", file=self._metadata_file)
@@ -171,7 +171,7 @@ class MinariSource(Source):
 
         Skips damaged episodes; the read of such an episode raises its error.
         """
-        merged: Paths[Field] = Paths()
+        all_fields: Paths[Field] = Paths()
         attributes: dict[str, np.ndarray] | None = None
         damage: SourceError | None = None
         for index in self._indices:
@@ -183,16 +183,16 @@ class MinariSource(Source):
                 damage = damage or error
                 continue
             for path, field in fields.items():
-                if self._why_wrong(path, field) is None and not conflicts(merged, path):
+                if self._explain_mismatch(path, field) is None and not conflicts(all_fields, path):
                     if path in _FLAGS:  # Some writers store flags as integers.
-                        merged[path] = Field(np.bool_)
+                        all_fields[path] = Field(np.bool_)
                     else:
-                        merged[path] = _merge(merged.get(path), field)
+                        all_fields[path] = _merge(all_fields.get(path), field)
             attributes = common_attributes(attributes, attributes_here)
-        missing = [path for path in self._required_columns() if not has(merged, path)]
+        missing = [path for path in self._required_columns() if not has(all_fields, path)]
         if missing:
             raise damage or self._storage.error("missing in all episodes", 0, missing[0])
-        return merged, attributes or {}
+        return all_fields, attributes or {}
 
     def _required_columns(self) -> Iterator[str]:
         """Yields the paths of the required columns."""
@@ -202,7 +202,7 @@ class MinariSource(Source):
                 yield group
         yield from self._spaces.leaves
 
-    def _why_wrong(self, path: str, field: Field) -> str | None:
+    def _explain_mismatch(self, path: str, field: Field) -> str | None:
         """Returns the fault of a field of an episode; None for a valid field."""
         group = root_of(path)
         if group in SCALARS:
@@ -225,8 +225,8 @@ class MinariSource(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             reads_rows=True,
             totals=self._totals,
             hold_open=self._storage.hold_open,
@@ -285,15 +285,15 @@ class MinariSource(Source):
             for path, column in raw.columns.items()
         }
         count = self._check_lengths(columns, index, rows)
-        recorded = raw.attributes.get(TOTAL_STEPS, count)
-        if not np.array_equal(recorded, count):
-            fault = f"{recorded!r}, but there are {count} rewards"
-            raise self._storage.error(fault, index, TOTAL_STEPS)
+        total_steps = raw.attributes.get(TOTAL_STEPS, count)
+        if not np.array_equal(total_steps, count):
+            problem = f"{total_steps!r}, but there are {count} rewards"
+            raise self._storage.error(problem, index, TOTAL_STEPS)
         terminated = bool(columns[TERMINATIONS][-1:].any())
         truncated = bool(columns[TRUNCATIONS][-1:].any())
         steps = self._steps(index, columns, paths, rows)
-        derived = derived_columns(count + 1, count, terminal=terminated)
-        steps |= {name: column[rows] for name, column in derived.items() if name in step_paths}
+        flags = derived_columns(count + 1, count, terminal=terminated)
+        steps |= {name: column[rows] for name, column in flags.items() if name in step_paths}
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(steps),
@@ -309,8 +309,8 @@ class MinariSource(Source):
     def _absent_infos(self, index: int, read: Collection[str]) -> list[str]:
         """Returns the infos that an episode lacks, given its columns."""
         unread = [path for path in self._columns if root_of(path) == INFOS and path not in read]
-        present = self._storage.read(index, unread, slice(0)).columns if unread else {}
-        return [path for path in unread if path not in present]
+        columns = self._storage.read(index, unread, slice(0)).columns if unread else {}
+        return [path for path in unread if path not in columns]
 
     def _steps(
         self, index: int, columns: Mapping[str, np.ndarray], paths: Collection[str], rows: slice
@@ -336,7 +336,7 @@ class MinariSource(Source):
 
     def _fit(self, path: str, column: StoredColumn, index: int, first: int) -> np.ndarray:
         """Converts a column to the dtype and shape of its field."""
-        fault = self._why_wrong(path, column.field)
+        fault = self._explain_mismatch(path, column.field)
         if fault is not None:
             raise self._storage.error(fault, index, path)
         values, expected = column.values, self._columns.get(path)
@@ -354,11 +354,11 @@ class MinariSource(Source):
             self._check_images(values, index, path, first)
             return values
         dtype = expected.column_dtype
-        if (converted := cast_exact(values, dtype)) is None:
+        if (cast_values := cast_exact(values, dtype)) is None:
             row = next(row for row in range(len(values)) if cast_exact(values[row], dtype) is None)
             fault = f"{values.dtype} {values[row]} does not fit {dtype}, the dtype of all episodes"
             raise self._storage.error(fault, index, path, first + row)
-        return np.asarray(converted)
+        return np.asarray(cast_values)
 
     def _check_images(self, images: np.ndarray, index: int, path: str, first: int) -> None:
         expected = self._spaces.leaves[path].shape
@@ -381,8 +381,8 @@ class MinariSource(Source):
             if path not in SCALARS:
                 expected = len(range(*rows.indices(expected)))
             if len(values) != expected:
-                fault = f"{len(values)} rows, expected {expected}: there are {count} rewards"
-                raise self._storage.error(fault, index, path)
+                problem = f"{len(values)} rows, expected {expected}: there are {count} rewards"
+                raise self._storage.error(problem, index, path)
         return count
 
 
@@ -409,12 +409,12 @@ def _mismatch(leaf: LeafSpace, field: Field) -> str | None:
         return None
     expected = leaf.field
     if expected.is_text or field.is_text:
-        is_right = field.dtype == expected.dtype
+        is_match = field.dtype == expected.dtype
     elif leaf.kind == "Box":  # Minari itself warns of a different precision.
-        is_right = np.can_cast(field.column_dtype, expected.column_dtype, "same_kind")
+        is_match = np.can_cast(field.column_dtype, expected.column_dtype, "same_kind")
     else:
-        is_right = field.column_dtype.kind in "biu"
-    if is_right and field.shape == expected.shape:
+        is_match = field.column_dtype.kind in "biu"
+    if is_match and field.shape == expected.shape:
         return None
     return f"{field}, expected {expected}: the space is a {leaf.kind}"
 
@@ -430,14 +430,14 @@ def _are_alike(field: Field, expected: Field) -> bool:
     return field == expected
 
 
-def _merge(before: Field | None, field: Field) -> Field:
+def _merge(earlier: Field | None, field: Field) -> Field:
     """Returns a field for the values of two fields."""
-    if before is None or before == field:
+    if earlier is None or earlier == field:
         return field
-    if not (_holds_numbers(field) and _holds_numbers(before)):
-        return before
-    dtype = np.result_type(before.column_dtype, field.column_dtype)
-    return dataclasses.replace(before, dtype=dtype)
+    if not (_holds_numbers(field) and _holds_numbers(earlier)):
+        return earlier
+    dtype = np.result_type(earlier.column_dtype, field.column_dtype)
+    return dataclasses.replace(earlier, dtype=dtype)
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:

@@ -137,8 +137,8 @@ class EpisodeStorage(abc.ABC):
         """
 
     def error(
-        self, fault: str, index: int, field: str | None = None, row: int | None = None
+        self, problem: str, index: int, field: str | None = None, row: int | None = None
     ) -> SourceError:
         """Returns an error with the location of an episode."""
         file = self._directory.parent / self.path(index)
-        return SourceError(fault, file=file, episode=index, row=row, field=field)
+        return SourceError(problem, file=file, episode=index, row=row, field=field)

@@ -74,8 +74,8 @@ class TableStorage(EpisodeStorage):
             if path.exists():  # Otherwise opening the file raises the error.
                 check_is_file(path)
         try:
-            with file.open("rb") as opened:
-                table = self._table(opened, paths, is_empty=rows == slice(0))
+            with file.open("rb") as stream:
+                table = self._table(stream, paths, is_empty=rows == slice(0))
             attributes = json.loads((file.parent / _METADATA).read_text())
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise self.error(f"cannot be read: {error}", index) from error

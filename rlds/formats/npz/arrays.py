@@ -78,31 +78,31 @@ class EpisodeFile:
         self._flags: Paths[str] = Paths()
         for name in arrays.arrays:
             flag = _FLAGS.get(layout.names.get(name, name))
-            taken = self._arrays if flag is None else self._flags
+            names = self._arrays if flag is None else self._flags
             path = flag or layout.path_of(name)
-            if path in taken or conflicts(taken, path):
+            if path in names or conflicts(names, path):
                 raise self.error(f"another array becomes {path!r}, too", name)
-            taken[path] = name
+            names[path] = name
         self.paths = list(self._arrays)
         self.num_rows = self.num_transitions = self._rows_of_all(rlds.ACTION)
         self.num_steps = self._rows_of_all(rlds.OBSERVATION)
         for path in TRANSITION_FIELDS:
             if path in self.paths:
                 self.check_rows(path)
-        is_led = layout.alignment == "rsa"
-        if self.num_steps not in (self.num_rows, self.num_rows + (not is_led)):
-            expected = f"{self.num_rows}, as many as actions" + ("" if is_led else ", or one more")
+        is_rsa = layout.alignment == "rsa"
+        if self.num_steps not in (self.num_rows, self.num_rows + (not is_rsa)):
+            expected = f"{self.num_rows}, as many as actions" + ("" if is_rsa else ", or one more")
             raise self.error(f"{self.num_steps} rows, expected {expected}", rlds.OBSERVATION)
         has_flags = any(name in self._flags for name in rlds.STEP_FLAGS)
-        self.are_steps = has_flags and not is_led and self.num_steps == self.num_rows
-        self.following = {} if is_led or self.are_steps else self._find_following()
+        self.are_steps = has_flags and not is_rsa and self.num_steps == self.num_rows
+        self.following = {} if is_rsa or self.are_steps else self._find_following()
         self.num_steps += bool(self.following)
-        if is_led or (self.are_steps and self._has_final_observation()):
+        if is_rsa or (self.are_steps and self._has_final_observation()):
             self.num_transitions -= 1
 
-    def error(self, fault: str, path: str) -> SourceError:
+    def error(self, problem: str, path: str) -> SourceError:
         """Returns an error about an array."""
-        return SourceError(fault, file=self.file, field=path)
+        return SourceError(problem, file=self.file, field=path)
 
     def rows(self, path: str) -> int | None:
         """Returns the number of rows of an array; None for a scalar."""
@@ -120,16 +120,16 @@ class EpisodeFile:
             expected = {self.num_rows}
         rows = self.rows(path)
         if rows not in expected:
-            got = "a scalar" if rows is None else f"{rows} rows"
+            actual = "a scalar" if rows is None else f"{rows} rows"
             counts = " or ".join(map(str, sorted(expected)))
-            raise self.error(f"{got}, expected {counts} rows, one for each step", path)
+            raise self.error(f"{actual}, expected {counts} rows, one for each step", path)
 
-    def field(self, path: str, *, of_steps: bool) -> Field:
+    def field(self, path: str, *, is_step_field: bool) -> Field:
         """Returns the field of an array, for each step or for the episode."""
         array = self._file.arrays[self._arrays[path]]
         dtype, shape = array.dtype, array.shape
         text: dict[str, Any] = {"U": str, "S": bytes}
-        return Field(text.get(dtype.kind, dtype), shape[1:] if of_steps else shape)
+        return Field(text.get(dtype.kind, dtype), shape[1:] if is_step_field else shape)
 
     def read(self, path: str) -> np.ndarray:
         """Reads an array; text as objects."""
@@ -137,18 +137,18 @@ class EpisodeFile:
 
     def ending(self) -> tuple[bool, bool]:
         """Returns two flags: the episode is terminal, and it is complete."""
-        ends = {
+        last_flags = {
             name: self._is_set(name)
             for name in self._flags
             if name not in (rlds.IS_FIRST, rlds.FINAL_OBSERVATION_KNOWN)
         }
-        begins = self._is_set(rlds.IS_FIRST, 0) if rlds.IS_FIRST in self._flags else True
+        has_first = self._is_set(rlds.IS_FIRST, 0) if rlds.IS_FIRST in self._flags else True
         is_limit = self.is_done_ambiguous and self.num_transitions == self._layout.time_limit
-        is_cut = ends.get(_TRUNCATED, is_limit)
-        flags = [ends[name] for name in (_TERMINAL, rlds.IS_TERMINAL) if name in ends]
-        flags += [ends[_DONE] and not is_cut] if _DONE in ends else []
+        is_cut = last_flags.get(_TRUNCATED, is_limit)
+        flags = [last_flags[name] for name in (_TERMINAL, rlds.IS_TERMINAL) if name in last_flags]
+        flags += [last_flags[_DONE] and not is_cut] if _DONE in last_flags else []
         terminal = flags[0] if flags else self._ends_without_discount()
-        return terminal, begins and (not ends or any(ends.values()))
+        return terminal, has_first and (not last_flags or any(last_flags.values()))
 
     @property
     def flags(self) -> list[str]:
@@ -164,9 +164,9 @@ class EpisodeFile:
     def starts_with_placeholder(self) -> bool:
         """Whether the first action is zero, and hardly any other: actions precede observations."""
         actions = [self._file.read(self._arrays[p]) for p in self.paths if is_below(p, rlds.ACTION)]
-        if self.num_steps != self.num_rows or any(it.dtype.kind != "f" for it in actions):
+        if self.num_steps != self.num_rows or any(action.dtype.kind != "f" for action in actions):
             return False
-        zero = np.all([~it.reshape(self.num_rows, -1).any(axis=1) for it in actions], axis=0)
+        zero = np.all([~a.reshape(self.num_rows, -1).any(axis=1) for a in actions], axis=0)
         return self.num_rows > 1 and bool(zero[0]) and float(zero[1:].mean()) <= _MAX_ZERO_FRACTION
 
     def _has_final_observation(self) -> bool:
@@ -175,13 +175,13 @@ class EpisodeFile:
 
     def _find_following(self) -> dict[str, str]:
         """Finds next observations that give the final observation of the episode."""
-        observed = [path for path in self.paths if is_below(path, rlds.OBSERVATION)]
-        pairs = {path: _NEXT + path.removeprefix(rlds.OBSERVATION) for path in observed}
+        observation_paths = [path for path in self.paths if is_below(path, rlds.OBSERVATION)]
+        pairs = {path: _NEXT + path.removeprefix(rlds.OBSERVATION) for path in observation_paths}
         exist = self.num_steps == self.num_rows and all(
-            following in self._arrays
-            and self.rows(following) == self.num_rows
-            and self.field(following, of_steps=True) == self.field(path, of_steps=True)
-            for path, following in pairs.items()
+            next_name in self._arrays
+            and self.rows(next_name) == self.num_rows
+            and self.field(next_name, is_step_field=True) == self.field(path, is_step_field=True)
+            for path, next_name in pairs.items()
         )
         return pairs if exist else {}
 
@@ -194,34 +194,34 @@ class EpisodeFile:
         return not np.any(discounts[last])
 
     def _is_set(self, name: str, expected_row: int = -1) -> bool:
-        stored = self._flags[name]
-        if (dtype := self._file.arrays[stored].dtype).kind not in "biuf":
+        flags = self._flags[name]
+        if (dtype := self._file.arrays[flags].dtype).kind not in "biuf":
             raise self.error(f"{dtype}, expected bools", name)
-        values = self._file.read(stored).reshape(-1)
+        values = self._file.read(flags).reshape(-1)
         if len(values) not in (1, self.num_rows, self.num_steps):
             expected = f"1 or {self.num_rows}"
             raise self.error(f"{len(values)} values, expected {expected}", name)
         rows = np.flatnonzero(values)
-        if wrong := sorted({*rows.tolist()} - {range(len(values))[expected_row]}):
-            ordinal = "last" if expected_row else "first"
-            fault = f"set in row {wrong[0]} of {len(values)}, expected only in the {ordinal} one"
-            raise self.error(f"{fault}: each file must be one episode", name)
+        if invalid := sorted({*rows.tolist()} - {range(len(values))[expected_row]}):
+            side = "last" if expected_row else "first"
+            problem = f"set in row {invalid[0]} of {len(values)}, expected only in the {side} one"
+            raise self.error(f"{problem}: each file must be one episode", name)
         return bool(len(rows))
 
     def _rows_of_all(self, root: str) -> int:
         """Returns the common number of rows of the arrays of an observation or an action."""
         paths = [path for path in self.paths if root_of(path) == root]
         if not paths:
-            fault = f"no such array; the file has {', '.join(self.paths) or 'none'}"
+            problem = f"no such array; the file has {', '.join(self.paths) or 'none'}"
             words = f'-O {root}=NAME, or -O \'{root}=["NAME", "NAME"]\''
             hint = f"if it has another name, pass {root}=... (on the command line {words})"
-            raise self.error(f"{fault}: {hint}", root)
+            raise self.error(f"{problem}: {hint}", root)
         rows = [self.rows(path) for path in paths]
         for path, num_rows in zip(paths, rows):
             if num_rows is None or num_rows != rows[0]:
                 expected = "rows" if rows[0] is None else f"{rows[0]}, as {paths[0]} has"
-                fault = "a scalar" if num_rows is None else f"{num_rows} rows"
-                raise self.error(f"{fault}, expected {expected}", path)
+                problem = "a scalar" if num_rows is None else f"{num_rows} rows"
+                raise self.error(f"{problem}, expected {expected}", path)
         assert rows[0] is not None
         return rows[0]
 

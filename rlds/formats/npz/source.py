@@ -117,31 +117,31 @@ class NpzSource(RowsSource):
         steps, values = dict[str, Field](), dict[str, Field]()
         with open_episode(self._files[0], self._layout) as first:
             existing = [*first.paths, *first.flags]
-            named = {"per_episode": {name: name for name in self._per_episode}, **self._names}
-            for option, paths in named.items():
+            arguments = {"per_episode": {name: name for name in self._per_episode}, **self._names}
+            for option, paths in arguments.items():
                 for name, path_in_episode in paths.items():
                     if not any(is_below(array_path, path_in_episode) for array_path in existing):
                         raise ValueError(f"{option}: got {name!r}, expected one of {existing}")
             for array_path in first.paths:
-                of_steps = self._has_step_rows(array_path, first)
-                of_episode = (*RESERVED, *([_PLACEHOLDERS] if self._is_led else []))
-                if root_of(array_path) in (rlds.STEP_FLAGS if of_steps else of_episode):
+                is_step_field = self._has_step_rows(array_path, first)
+                of_episode = (*RESERVED, *([_PLACEHOLDERS] if self._is_rsa else []))
+                if root_of(array_path) in (rlds.STEP_FLAGS if is_step_field else of_episode):
                     raise first.error("this name is reserved: rename the array", array_path)
-                fields = steps if of_steps else values
-                fields[array_path] = first.field(array_path, of_steps=of_steps)
-            may_be_led = alignment is None and first.starts_with_placeholder()
+                fields = steps if is_step_field else values
+                fields[array_path] = first.field(array_path, is_step_field=is_step_field)
+            may_be_rsa = alignment is None and first.starts_with_placeholder()
             may_be_cut = time_limit is None and first.is_done_ambiguous
         self.step_fields, self.value_fields = steps, values
-        moved = [p for p in steps if root_of(p) in TRANSITION_FIELDS] if self._is_led else []
+        moved = [p for p in steps if root_of(p) in TRANSITION_FIELDS] if self._is_rsa else []
         leftovers = {path: f"{_PLACEHOLDERS}/{path}" for path in moved}
-        self.table = RowsTable({}, "rsa" if self._is_led else "sar", leftovers=leftovers)
+        self.table = RowsTable({}, "rsa" if self._is_rsa else "sar", leftovers=leftovers)
         if may_be_cut:
             warn_of_convention(
                 self._files[0],
                 "a done may be a terminal state or a time limit. It is read as a terminal state: "
                 "pass time_limit=... in steps, or time_limit=0 if there is none",
             )
-        if may_be_led:
+        if may_be_rsa:
             warn_of_convention(
                 self._files[0],
                 "the first action is zero, and few other actions are: it may be a placeholder, as "
@@ -150,7 +150,7 @@ class NpzSource(RowsSource):
             )
 
     @property
-    def _is_led(self) -> bool:
+    def _is_rsa(self) -> bool:
         return self._layout.alignment == "rsa"
 
     def _has_step_rows(self, path: str, first: EpisodeFile) -> bool:
@@ -158,7 +158,7 @@ class NpzSource(RowsSource):
             return True
         if any(is_below(path, name) for name in self._per_episode):
             return False
-        return first.rows(path) in (first.num_rows, first.num_rows + (not self._is_led))
+        return first.rows(path) in (first.num_rows, first.num_rows + (not self._is_rsa))
 
     def inputs(self) -> Sequence[epath.Path]:
         """Returns the files."""
@@ -196,10 +196,10 @@ class NpzSource(RowsSource):
             for path in episode.paths:
                 if path not in expected:
                     raise episode.error(f"{first} has no such array", path)
-                of_steps = path in self.step_fields
-                if of_steps:
+                is_step_field = path in self.step_fields
+                if is_step_field:
                     episode.check_rows(path)
-                field = episode.field(path, of_steps=of_steps)
+                field = episode.field(path, is_step_field=is_step_field)
                 if field != expected[path]:
                     raise episode.error(f"{field}, expected {expected[path]}, as in {first}", path)
             terminal, complete = episode.ending()
@@ -234,9 +234,7 @@ class NpzSource(RowsSource):
     def _steps(self, episode: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         steps = super()._steps(episode, columns)
         if episode.handle.are_steps:  # Their last rows stay unchanged.
-            steps |= nest(
-                {p: rows for p, rows in columns.items() if root_of(p) in TRANSITION_FIELDS}
-            )
+            steps |= nest({p: c for p, c in columns.items() if root_of(p) in TRANSITION_FIELDS})
         return steps
 
 

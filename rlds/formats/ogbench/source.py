@@ -20,7 +20,7 @@ import rlds
 from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable, bounds
 from rlds.raw_files.npz_files import NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
-from rlds.sources.source import About, Can, Origin, SourceError
+from rlds.sources.source import About, Capabilities, Origin, SourceError
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
@@ -54,11 +54,11 @@ class OGBenchSource(RowsSource):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._files = {split: NpzRows(file) for split, file in _find_files(path).items()}
-        self._ends: dict[str, np.ndarray] = {}
+        self._end_rows: dict[str, np.ndarray] = {}
         for split, file in self._files.items():
             with source_errors(file.path):
                 self._check(file)
-                self._ends[split] = _ends_of(file)
+                self._end_rows[split] = _find_end_rows(file)
         arrays, path_of = self._arrays.items(), self.table.field_path
         fields = {path_of(name): _field_of(array) for name, array in arrays if name != _TERMINALS}
         self.step_fields = fields
@@ -73,11 +73,11 @@ class OGBenchSource(RowsSource):
         rows = arrays[_TERMINALS].shape[0]
         for name, array in arrays.items():
             if array.shape[0] != rows:
-                fault = f"{array.shape[0]} rows, but {_TERMINALS} has {rows}"
-                raise SourceError(fault, file=file.path, field=name)
+                problem = f"{array.shape[0]} rows, but {_TERMINALS} has {rows}"
+                raise SourceError(problem, file=file.path, field=name)
             if name not in first or _field_of(first[name]) != _field_of(array):
-                fault = f"{_field_of(array)}, unlike in the file of the other split"
-                raise SourceError(fault, file=file.path, field=name)
+                problem = f"{_field_of(array)}, unlike in the file of the other split"
+                raise SourceError(problem, file=file.path, field=name)
         if first.keys() != arrays.keys():
             raise SourceError(
                 f"the arrays {[*arrays]}, but the other split has {[*first]}", file=file.path
@@ -104,8 +104,8 @@ class OGBenchSource(RowsSource):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(lengths=self._lengths, totals=self._totals)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(lengths=self._lengths, totals=self._totals)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -113,7 +113,7 @@ class OGBenchSource(RowsSource):
 
     @override
     def num_episodes(self, split: str) -> int:
-        return len(self._ends[split])
+        return len(self._end_rows[split])
 
     def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": self._files[split].arrays[_TERMINALS].shape[0]}
@@ -124,9 +124,9 @@ class OGBenchSource(RowsSource):
 
     @override
     def _find_rows(self, split: str, index: int) -> EpisodeRows:
-        file, (begin, end) = self._files[split], bounds(self._ends[split], index)
-        origin = Origin(file.path.name, begin, end)
-        return EpisodeRows(origin, end - begin, False, "row", handle=file)
+        file, (start, end) = self._files[split], bounds(self._end_rows[split], index)
+        origin = Origin(file.path.name, start, end)
+        return EpisodeRows(origin, end - start, False, "row", handle=file)
 
     @override
     def _counts(self, episode: EpisodeRows, rows: Mapping[str, np.ndarray]) -> Mapping[str, int]:
@@ -145,21 +145,21 @@ def _field_of(array: Any) -> Field:
     return Field(array.dtype, array.shape[1:])
 
 
-def _ends_of(file: NpzRows) -> np.ndarray:
+def _find_end_rows(file: NpzRows) -> np.ndarray:
     """Returns the end rows of the episodes (exclusive)."""
     terminals = file.read(_TERMINALS) != 0
     if terminals.ndim != 1:
         raise SourceError("expected a number for each row", file=file.path, field=_TERMINALS)
     # Compact files mark the last two rows of an episode.
-    ends = np.flatnonzero(terminals & ~np.append(terminals[1:], False)) + 1
-    if not len(ends) or ends[-1] != len(terminals):
+    end_rows = np.flatnonzero(terminals & ~np.append(terminals[1:], False)) + 1
+    if not len(end_rows) or end_rows[-1] != len(terminals):
         fault = "the last row is not a final observation: the file is cut"
         raise SourceError(fault, file=file.path, row=len(terminals) - 1, field=_TERMINALS)
-    short = np.flatnonzero(np.diff(ends, prepend=0) < 2)
+    short = np.flatnonzero(np.diff(end_rows, prepend=0) < 2)
     if len(short):
         fault = "an episode without a transition"
-        raise SourceError(fault, file=file.path, row=int(ends[short[0]]) - 1, field=_TERMINALS)
-    return ends
+        raise SourceError(fault, file=file.path, row=int(end_rows[short[0]]) - 1, field=_TERMINALS)
+    return end_rows
 
 
 def _find_files(path: str | os.PathLike[str]) -> dict[str, epath.Path]:

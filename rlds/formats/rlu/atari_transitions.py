@@ -64,15 +64,15 @@ class RluAtariTransitionsSource(RluWindowsSource):
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
         """Returns the fields with both rows concatenated: actions, and frames by position."""
-        prepared = dict(values)
+        fields = dict(values)
         for name, (dtype, count) in _EXPECTED.items():
             _check(name, values, dtype, count)
-        observed, observed_next = prepared.pop("o_t"), prepared.pop("o_tp1")
-        for name, *frames in zip(_FRAMES, observed, observed_next, strict=True):
-            prepared[name] = frames
-        prepared[_ACTIONS] = np.concatenate([prepared.pop("a_t"), prepared.pop("a_tp1")])
-        prepared["episode_id"] = np.asarray(values["episode_id"]).view(np.uint64)
-        return prepared
+        observation, next_observation = fields.pop("o_t"), fields.pop("o_tp1")
+        for name, *frames in zip(_FRAMES, observation, next_observation, strict=True):
+            fields[name] = frames
+        fields[_ACTIONS] = np.concatenate([fields.pop("a_t"), fields.pop("a_tp1")])
+        fields["episode_id"] = np.asarray(values["episode_id"]).view(np.uint64)
+        return fields
 
 
 def _check(name: str, values: Mapping[str, Values], dtype: np.dtype | None, count: int) -> None:
@@ -81,8 +81,8 @@ def _check(name: str, values: Mapping[str, Values], dtype: np.dtype | None, coun
     column = values[name]
     actual_dtype = column.dtype if isinstance(column, np.ndarray) else None
     if actual_dtype != dtype or len(column) != count:
-        fault = f"{len(column)} {_describe(actual_dtype)}, expected {count} {_describe(dtype)}"
-        raise FieldError(name, fault)
+        problem = f"{len(column)} {_describe(actual_dtype)}, expected {count} {_describe(dtype)}"
+        raise FieldError(name, problem)
     if isinstance(column, np.ndarray):
         return
     for index, frame in enumerate(column):

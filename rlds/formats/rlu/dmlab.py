@@ -86,11 +86,11 @@ class RluDmlabSource(RluSource):
     def find_alignment(self) -> Alignment:
         """Returns the order of the rows; see the module."""
         for _, _, values in itertools.islice(self.records(), _MAX_EXAMINED):
-            observed, rewards = values.get("observations_reward"), values["rewards"]
-            if observed is None or len(observed) != len(rewards):
+            observed_rewards, rewards = values.get("observations_reward"), values["rewards"]
+            if observed_rewards is None or len(observed_rewards) != len(rewards):
                 break
-            is_sar = np.array_equal(observed[1:], rewards[:-1])
-            is_rsa = np.array_equal(observed[1:], rewards[1:])
+            is_sar = np.array_equal(observed_rewards[1:], rewards[:-1])
+            is_rsa = np.array_equal(observed_rewards[1:], rewards[1:])
             if is_sar != is_rsa:
                 return "sar" if is_sar else "rsa"
         return self.alignments[0]

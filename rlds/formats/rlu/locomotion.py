@@ -69,8 +69,8 @@ class RluLocomotionSource(RluControlSuiteSource):
             return column
         (images,), size = column, math.prod(shape)
         if len(images) != rows * size:
-            fault = f"one string of {len(images)} bytes, expected {rows * size}"
-            raise FieldError(name, f"{fault}: {rows} raw images of shape {shape}")
+            problem = f"one string of {len(images)} bytes, expected {rows * size}"
+            raise FieldError(name, f"{problem}: {rows} raw images of shape {shape}")
         return [images[i * size : (i + 1) * size] for i in range(rows)]
 
     @property

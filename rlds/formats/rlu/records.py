@@ -65,8 +65,8 @@ Level: TypeAlias = Literal["row", "transition", "episode"]
 class FieldError(ValueError):
     """A field of a record is invalid."""
 
-    def __init__(self, field: str, fault: str, row: int | None = None) -> None:
-        super().__init__(fault)
+    def __init__(self, field: str, problem: str, row: int | None = None) -> None:
+        super().__init__(problem)
         self.field, self.row = field, row
 
 
@@ -210,13 +210,13 @@ def _column(name: str, values: Values, field: RecordField, rows: int) -> np.ndar
 def _as_png_files(name: str, images: list[bytes], field: RecordField) -> list[bytes]:
     for row, image in enumerate(images):
         if field.png is not None and not image.startswith(field.png):
-            fault = f"expected a PNG image of shape {field.shape}, as in the first record"
-            raise FieldError(name, fault, row)
+            problem = f"expected a PNG image of shape {field.shape}, as in the first record"
+            raise FieldError(name, problem, row)
         if field.png is not None and not image.endswith(_PNG_END):
             raise FieldError(name, "the PNG image is cut off", row)
         if field.png is None and len(image) != math.prod(field.shape):
-            fault = f"{len(image)} bytes, but a raw image of shape {field.shape} has "
-            raise FieldError(name, f"{fault}{math.prod(field.shape)}", row)
+            problem = f"{len(image)} bytes, but a raw image of shape {field.shape} has "
+            raise FieldError(name, f"{problem}{math.prod(field.shape)}", row)
     if field.png is not None:
         return images
     return [

@@ -101,11 +101,11 @@ class RluSource(Stream):
     builder_name: ClassVar[str]  # The TFDS builder of the product.
     alignments: ClassVar[Sequence[Alignment]]  # The first is the default.
     row_field: ClassVar[str]  # The field with one value a row.
-    id_fields: ClassVar[Sequence[str]] = ()  # Fields that should tell episodes apart.
+    id_fields: ClassVar[Sequence[str]] = ()  # Fields with a separate value per episode.
     ends_with_observation: ClassVar[bool] = True  # In the order SAR; in RSA always true.
     action_led_here: ClassVar[bool] = False  # In the order RSA.
     has_vectors: ClassVar[bool] = False  # Whether observations and actions are vectors of floats.
-    unused_reward_is_zero: ClassVar[bool] = False  # Whether it reveals the order.
+    unused_reward_is_zero: ClassVar[bool] = False  # A hint of the order.
     image_fields: ClassVar[Sequence[str]] = ()  # Fields whose values must be PNG files.
     # Whether records are pieces of episodes, whose last row may lack action, reward and discount.
     are_pieces: ClassVar[bool] = False
@@ -202,18 +202,18 @@ class RluSource(Stream):
     ) -> Iterator[SourceEpisode | DamagedEpisode]:
         """Yields the episodes of a file; see `Stream.episodes`."""
         del split
-        begin = 0 if after is None else int(after.rpartition(":")[2]) + 1
+        start = 0 if after is None else int(after.rpartition(":")[2]) + 1
         with TFRecordReader(self._files[part], part) as reader:
             for index in itertools.count():
                 try:
-                    record = reader.read(check=index >= begin)
+                    record = reader.read(check=index >= start)
                     if record is None:
                         return
-                    if index < begin:
+                    if index < start:
                         continue
                     episode = self._episode(part, index, record, reader.fraction)
                 except SourceError as error:
-                    if index >= begin:
+                    if index >= start:
                         yield DamagedEpisode(f"{part}:{index}", error, ends_part=reader.ended)
                     continue
                 yield episode
@@ -224,9 +224,7 @@ class RluSource(Stream):
         keys = collections.defaultdict(list)
         for part, index, values in self.records() if fields else ():
             keys[tuple(int(values[name][0]) for name in fields)].append(f"{part}:{index}")
-        return {
-            recorded_id: repeated for recorded_id, repeated in keys.items() if len(repeated) > 1
-        }
+        return {key: locations for key, locations in keys.items() if len(locations) > 1}
 
     # --- Records ---------------------------------------------------------------------------------
 
@@ -234,8 +232,8 @@ class RluSource(Stream):
         """Yields all records: the file, the index, and the fields."""
         for part, index, values in _raw_records(self._files):
             with _errors_of(part, index):
-                prepared = self.prepare(values)
-            yield part, index, prepared
+                fields = self.prepare(values)
+            yield part, index, fields
 
     def _check_product(self) -> None:
         """Checks that the records do not belong to another product."""
@@ -279,27 +277,27 @@ class RluSource(Stream):
         """
         rows = num_rows(values, self.row_field)
         fields = {}
-        for name, stored in sorted(values.items()):
+        for name, column in sorted(values.items()):
             path = self.field_path(name)
             level: Level = "row"
-            if len(stored) == 1 and path[0] not in (rlds.OBSERVATION, *TRANSITION, STEP_TYPE):
+            if len(column) == 1 and path[0] not in (rlds.OBSERVATION, *TRANSITION, STEP_TYPE):
                 level = "episode"
-            elif self.are_pieces and path[0] in TRANSITION and len(stored) == rows - 1 > 0:
+            elif self.are_pieces and path[0] in TRANSITION and len(column) == rows - 1 > 0:
                 level = "transition"
-            width, remainder = divmod(len(stored), count(level, rows))
-            is_floats = isinstance(stored, np.ndarray) and stored.dtype == np.float32
+            width, remainder = divmod(len(column), count(level, rows))
+            is_floats = isinstance(column, np.ndarray) and column.dtype == np.float32
             is_vector = self.has_vectors and path[0] in (rlds.OBSERVATION, rlds.ACTION)
             if remainder or not (width or (is_floats and is_vector)):
-                fault = f"{len(stored)} values, expected a multiple of {rows}"
-                raise FieldError(name, f"{fault}, the rows of {self.row_field!r}")
-            if isinstance(stored, np.ndarray):
+                problem = f"{len(column)} values, expected a multiple of {rows}"
+                raise FieldError(name, f"{problem}, the rows of {self.row_field!r}")
+            if isinstance(column, np.ndarray):
                 shape = () if width == 1 and not (is_floats and is_vector) else (width,)
-                fields[name] = RecordField(path, level, shape, stored.dtype, stored.dtype)
+                fields[name] = RecordField(path, level, shape, column.dtype, column.dtype)
             elif width > 1:
                 raise FieldError(name, f"{width} strings per row, expected one")
             else:
                 raw_shape = self.raw_image_shape(name)
-                fields[name] = field_of_strings(name, path, level, stored, raw_shape)
+                fields[name] = field_of_strings(name, path, level, column, raw_shape)
         roles = {field.path[0] for field in fields.values()}
         for role in (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT):
             if role not in roles:
@@ -307,8 +305,8 @@ class RluSource(Stream):
         for name, field in fields.items():
             if name in self.image_fields and field.png is None:
                 first = values[name][0]
-                begin = first[:8] if isinstance(first, bytes) else first
-                raise FieldError(name, f"not a PNG image: it begins with {begin!r}", row=0)
+                start = first[:8] if isinstance(first, bytes) else first
+                raise FieldError(name, f"not a PNG image: it begins with {start!r}", row=0)
             if field.path[0] in (rlds.REWARD, rlds.DISCOUNT, STEP_TYPE) and field.dtype == object:
                 raise FieldError(name, "strings, expected numbers")
         return fields
@@ -391,10 +389,10 @@ class RluSource(Stream):
     def _check_finite(self, steps: Mapping[str, Any]) -> None:
         """Checks that rewards and discounts are finite; errors name the row in the file."""
         for name in _FINITE_FIELDS:
-            wrong = np.flatnonzero(~np.isfinite(steps[name]))
-            if len(wrong):
-                row = int(wrong[0]) + (self.alignment == "rsa")
-                raise FieldError(name, f"{steps[name][wrong[0]]}, expected a finite number", row)
+            invalid = np.flatnonzero(~np.isfinite(steps[name]))
+            if len(invalid):
+                row = int(invalid[0]) + (self.alignment == "rsa")
+                raise FieldError(name, f"{steps[name][invalid[0]]}, expected a finite number", row)
 
     def _check_unused_reward(self, rows: Mapping[str, Any]) -> None:
         """Checks the order of the rows by the reward that belongs to no transition."""
@@ -429,12 +427,12 @@ def _builder_of(files: Mapping[str, epath.Path]) -> str | None:
     """Returns the builder for the records of files; None if undecided."""
     with contextlib.closing(_raw_records(files)) as records:
 
-        def undamaged() -> Iterator[dict[str, Values]]:
+        def read_undamaged() -> Iterator[dict[str, Values]]:
             with contextlib.suppress(SourceError):  # Reading the record raises the error.
                 for _, _, values in records:
                     yield values
 
-        return builder_for(undamaged())
+        return builder_for(read_undamaged())
 
 
 def _parse(part: str, index: int, record: bytes) -> dict[str, Values]:
@@ -459,11 +457,11 @@ def _without_mark(path: Path) -> Path:
     return path[1:] if path[0] == ARRIVED else path
 
 
-def _merge(columns: Any, more: Any) -> Any:
+def _merge(columns: Any, additions: Any) -> Any:
     """Merges nested columns."""
-    if not isinstance(more, Mapping):
-        return more
+    if not isinstance(additions, Mapping):
+        return additions
     return {
         **columns,
-        **{name: _merge(columns.get(name, {}), child) for name, child in more.items()},
+        **{name: _merge(columns.get(name, {}), child) for name, child in additions.items()},
     }

@@ -85,7 +85,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         files = self.metadata.get("files", {}).values()
         self._contents = [file["others"] for file in files if "others" in file]
         texts = [file.get("attributes", {}) for file in files]
-        self._texts = _common(texts)
+        self._texts = _find_common(texts)
         self._instruction = instruction_of_file(self._texts, "", "")
         environments = {item[_ENVIRONMENT] for item in texts if _ENVIRONMENT in item}
         if len(environments) > 1 and env_args is None:
@@ -149,7 +149,7 @@ class RobomimicExport(Hdf5EpisodesExport):
         with new_file(path) as (file, check), StagedFiles() as staged:
             data = file.create_group("data")
             sidecar = hdf5_sidecar_writer(file, self.sidecar)
-            for index, item in enumerate(self.each_or_stored()):
+            for index, item in enumerate(self.iter_items()):
                 name = f"demo_{index}"
                 if isinstance(item, Location):
                     staged.copy(item.source, {f"data/demo_{item.index}": f"data/{name}"}, file)
@@ -159,7 +159,7 @@ class RobomimicExport(Hdf5EpisodesExport):
                     self._write_demo(data.create_group(name), episode)
                     sidecar.add(episode)
                 total += episode.num_steps - episode.final_observation_known
-                missing = {path for path in missing if self._lacks(path, episode)}
+                missing = {path for path in missing if self._is_missing(path, episode)}
                 check()
                 for mask in self._find_masks(episode):
                     masks.setdefault(mask, []).append(name)
@@ -177,12 +177,12 @@ class RobomimicExport(Hdf5EpisodesExport):
     def _write_outside(self, file: Any) -> None:
         """Writes the arrays and attributes outside of demonstrations, if all files agree."""
         arrays = [content["arrays"] for content in self._contents]
-        for path, value in _common(arrays).items():
+        for path, value in _find_common(arrays).items():
             if root_of(path) != "mask":
                 file[path] = decode_value(value)
         paths = {path for content in self._contents for path in content["attributes"]}
         for path in sorted(paths):
-            attributes = _common([item["attributes"].get(path, {}) for item in self._contents])
+            attributes = _find_common([item["attributes"].get(path, {}) for item in self._contents])
             if not any(path in item for item in arrays):
                 file.require_group(path)
             if path in file:
@@ -203,7 +203,7 @@ class RobomimicExport(Hdf5EpisodesExport):
             return []
         return [self.episodes.locate(self.index)[0]]
 
-    def _lacks(self, path: str, episode: SourceEpisode) -> bool:
+    def _is_missing(self, path: str, episode: SourceEpisode) -> bool:
         """Returns True if the array of a field is missing in an episode, which has placeholders."""
         return self._is_optional(path) and not np.any(lookup(episode.steps, known_field(path)))
 
@@ -212,23 +212,23 @@ class RobomimicExport(Hdf5EpisodesExport):
         return bool(self.metadata) and known_field(path) in self.steps
 
     def _write_demo(self, demo: Any, episode: SourceEpisode) -> None:
-        has_last = episode.final_observation_known
-        length = episode.num_steps - has_last
+        has_final = episode.final_observation_known
+        length = episode.num_steps - has_final
         columns = self.columns(episode)
         for path, name in self.array_paths.items():
-            if not self._lacks(path, episode):
-                self._write(demo, name, columns[name], length, has_last)
+            if not self._is_missing(path, episode):
+                self._write(demo, name, columns[name], length, has_final)
         for path, name in self._pixels.items():
             images = as_values(lookup(episode.steps, path), field := self.steps[path])
-            self._write(demo, name, as_rgb(images, field), length, has_last)
+            self._write(demo, name, as_rgb(images, field), length, has_final)
         if self._action_fields:
             arrays = [self.array_paths[path] for path in self._action_fields]
             actions = [columns[array].reshape(length, -1) for array in arrays]
-            self._write(demo, _ACTIONS, np.concatenate(actions, axis=1), length, has_last)
+            self._write(demo, _ACTIONS, np.concatenate(actions, axis=1), length, has_final)
         if _DONES not in demo and not self.metadata:
             dones = np.zeros(length, np.int64)
             dones[-1] = episode.steps[rlds.IS_TERMINAL][-1]
-            self._write(demo, _DONES, dones, length, has_last)
+            self._write(demo, _DONES, dones, length, has_final)
         self._write_attributes(demo, episode)
         texts = set(np.asarray(episode.steps.get(INSTRUCTION, ()), object).reshape(-1))
         meta = demo.attrs.get(EP_META, "")
@@ -239,8 +239,8 @@ class RobomimicExport(Hdf5EpisodesExport):
 
     def _write_attributes(self, demo: Any, episode: SourceEpisode) -> None:
         """Writes the recorded attributes of a demonstration, its groups and its arrays."""
-        stored = episode.metadata.get(ATTRIBUTES, {}) if self.metadata else {}
-        attributes = dict(leaves_at(stored, None))
+        metadata = episode.metadata.get(ATTRIBUTES, {}) if self.metadata else {}
+        attributes = dict(leaves_at(metadata, None))
         for path, value in attributes.items():
             parent, _, name = path.rpartition("/")
             is_flag = name.endswith(known_field("")) and path.removesuffix("_known") in attributes
@@ -253,22 +253,24 @@ class RobomimicExport(Hdf5EpisodesExport):
             if isinstance(value, str) or np.asarray(value).nbytes <= _ATTRIBUTE_BYTES:
                 (demo[parent] if parent else demo).attrs[name] = value
 
-    def _write(self, demo: Any, name: str, column: np.ndarray, length: int, has_last: bool) -> None:
+    def _write(
+        self, demo: Any, name: str, column: np.ndarray, length: int, has_final: bool
+    ) -> None:
         is_flag = name in (_REWARDS, _DONES) or self.metadata
         if column.ndim == 1 and not is_flag:  # robomimic expects vectors.
             column = column[:, np.newaxis]
         demo.create_dataset(name, data=column[:length], compression=self._compression)
-        if has_last and name.startswith(f"{_OBS}/"):
-            following = NEXT + name.removeprefix(_OBS)
-            demo.create_dataset(following, data=column[1:], compression=self._compression)
+        if has_final and name.startswith(f"{_OBS}/"):
+            next_name = NEXT + name.removeprefix(_OBS)
+            demo.create_dataset(next_name, data=column[1:], compression=self._compression)
 
 
-def _common(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _find_common(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns the values that are equal in all mappings that have their key."""
-    merged = {name: value for item in mappings for name, value in item.items()}
+    union = {name: value for item in mappings for name, value in item.items()}
     return {
         name: value
-        for name, value in merged.items()
+        for name, value in union.items()
         if all(item.get(name, value) == value for item in mappings)
     }
 

@@ -57,16 +57,16 @@ class Demo:
     @functools.cached_property
     def rows(self) -> Mapping[str, int]:
         """The number of rows of arrays, by path; without single values."""
-        return {path: stored.shape[0] for path, stored in self.arrays.items() if stored.shape}
+        return {path: array.shape[0] for path, array in self.arrays.items() if array.shape}
 
     @functools.cached_property
     def length(self) -> int:
         """The number of actions."""
         return next(rows for path, rows in self.rows.items() if is_below(path, _ACTIONS))
 
-    def error(self, fault: str, field: str) -> SourceError:
+    def error(self, problem: str, field: str) -> SourceError:
         """Returns an error about an array or an attribute."""
-        return SourceError(fault, file=self.file.hdf5.path, episode=self.name, field=field)
+        return SourceError(problem, file=self.file.hdf5.path, episode=self.name, field=field)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[OpenDemo]:
@@ -77,8 +77,8 @@ class Demo:
         """
         if self.damage is not None:
             raise self.damage
-        with self.file.hdf5.read(self.name) as opened:
-            yield OpenDemo(self, opened)
+        with self.file.hdf5.read(self.name) as h5_file:
+            yield OpenDemo(self, h5_file)
 
 
 class DemoFile:
@@ -133,8 +133,8 @@ class DemoFile:
             items += [(f"{_DATA}/{name}", item)] if is_array(item) else []
         attributes, arrays = {}, {}
         for path, item in items:
-            if own := read_attributes(hdf5, item, path):
-                attributes[path] = own
+            if array_attributes := read_attributes(hdf5, item, path):
+                attributes[path] = array_attributes
             if is_array(item):
                 values = item[()]
                 try:
@@ -160,30 +160,30 @@ class DemoFile:
         h5py = import_extra("h5py")
         attributes = self.reader.attributes(group.id)
         arrays: dict[str, StoredArray] = {}
-        for path, item, stored in self.reader.describe(group.id):
+        for path, item, array in self.reader.describe(group.id):
             if h5py.h5a.get_num_attrs(item):
                 items = self.reader.attributes(item, path).items()
                 attributes |= {f"{path}/{name}": attribute for name, attribute in items}
-            if stored is not None and stored.kind == "ragged":
+            if array is not None and array.kind == "ragged":
                 raise self.hdf5.error("rows of different lengths are not supported", path)
-            if stored is not None:
-                arrays[path] = stored
+            if array is not None:
+                arrays[path] = array
         demo.arrays, demo.attributes = arrays, attributes
         lengths = {rows for path, rows in demo.rows.items() if is_below(path, _ACTIONS)}
         if len(lengths) != 1:
-            fault = "the arrays have different numbers of rows" if lengths else "missing"
-            raise self.hdf5.error(fault, _ACTIONS)
+            problem = "the arrays have different numbers of rows" if lengths else "missing"
+            raise self.hdf5.error(problem, _ACTIONS)
         if not demo.length:
             raise self.hdf5.error("no rows", _ACTIONS)
         num_samples = group.attrs.get(_SAMPLES, demo.length)
         if not np.array_equal(num_samples, demo.length):
-            fault = f"{num_samples}, but there are {demo.length} actions"
-            raise self.hdf5.error(fault, _SAMPLES)
+            problem = f"{num_samples}, but there are {demo.length} actions"
+            raise self.hdf5.error(problem, _SAMPLES)
 
 
 def _replace_invalid(text: str | bytes) -> str:
-    stored = text.encode(errors="surrogateescape") if isinstance(text, str) else text
-    return stored.decode(errors="replace")
+    encoded = text.encode(errors="surrogateescape") if isinstance(text, str) else text
+    return encoded.decode(errors="replace")
 
 
 class OpenDemo:
@@ -191,14 +191,14 @@ class OpenDemo:
 
     Args:
       demo: The demonstration.
-      opened: The file from `hdf5.read()`.
+      h5_file: The file from `hdf5.read()`.
     """
 
-    def __init__(self, demo: Demo, opened: Any) -> None:
+    def __init__(self, demo: Demo, h5_file: Any) -> None:
         h5py = import_extra("h5py")
         self.demo = demo
         name = f"{_DATA}/{demo.name}".encode(errors="surrogateescape")
-        self._group = h5py.h5g.open(opened.id, name)
+        self._group = h5py.h5g.open(h5_file.id, name)
         self._arrays: dict[str, np.ndarray] = {}
 
     def array(self, path: str, rows: slice = slice(None)) -> np.ndarray:
@@ -211,12 +211,12 @@ class OpenDemo:
         Raises:
           SourceError: The rows are damaged.
         """
-        stored, read = self.demo.arrays[path], self.demo.file.reader.read
+        array, read = self.demo.arrays[path], self.demo.file.reader.read
         if path in self._arrays:
             return self._arrays[path][rows]
-        if stored.shape and rows.indices(stored.shape[0]) != (0, stored.shape[0], 1):
-            return read(self._group, path, stored, rows)
-        self._arrays[path] = read(self._group, path, stored)
+        if array.shape and rows.indices(array.shape[0]) != (0, array.shape[0], 1):
+            return read(self._group, path, array, rows)
+        self._arrays[path] = read(self._group, path, array)
         return self._arrays[path]
 
     def attribute(self, path: str) -> Any:
@@ -231,5 +231,5 @@ class OpenDemo:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            fault = f"{value[:50]!r}, expected UTF-8, as its type says"
-            raise self.demo.error(fault, path) from None
+            problem = f"{value[:50]!r}, expected UTF-8, as its type says"
+            raise self.demo.error(problem, path) from None

@@ -50,7 +50,7 @@ class ArrayRows:
             self.dtype = np.result_type(array.dtype, self.dtype)
         if array.shape != self.shape:
             pairs = zip(array.shape, self.shape)
-            self.shape = tuple(one if one == two else None for one, two in pairs)
+            self.shape = tuple(size if size == other_size else None for size, other_size in pairs)
 
     def field(self, shape: tuple[int | None, ...], doc: str = "") -> Field:
         """Returns the field of a row, of some rows, or of all."""
@@ -84,10 +84,10 @@ def merge(
     arrays: dict[str, ArrayRows] = {}
     attributes: dict[str, ArrayRows] = {}
     for demo in skip_damaged(demos):
-        for merged, arrays_of_demo in ((arrays, demo.arrays), (attributes, demo.attributes)):
-            for path, stored in arrays_of_demo.items():
-                entry = merged.setdefault(path, ArrayRows(stored.kind, stored.dtype, stored.shape))
-                entry.add(stored, merged is arrays and has_steps(demo, path))
+        for target, arrays_of_demo in ((arrays, demo.arrays), (attributes, demo.attributes)):
+            for path, array in arrays_of_demo.items():
+                entry = target.setdefault(path, ArrayRows(array.kind, array.dtype, array.shape))
+                entry.add(array, target is arrays and has_steps(demo, path))
     return arrays, attributes
 
 
@@ -96,16 +96,16 @@ def _find_difference(
 ) -> SourceError | None:
     """Returns the difference between a demonstration and earlier ones as an error."""
     for path, array in arrays.items():
-        earlier = earlier_arrays.get(path, array)
+        earlier_array = earlier_arrays.get(path, array)
         if conflicts(earlier_arrays, path):
-            fault = "an array here and a group in earlier demonstrations, or the reverse"
-        elif earlier.kind != array.kind:
-            fault = f"{array.kind}, but {earlier.kind} in earlier demonstrations"
-        elif len(earlier.shape) != len(array.shape):
-            fault = f"shape {array.shape}, but {earlier.shape} in earlier demonstrations"
+            problem = "an array here and a group in earlier demonstrations, or the reverse"
+        elif earlier_array.kind != array.kind:
+            problem = f"{array.kind}, but {earlier_array.kind} in earlier demonstrations"
+        elif len(earlier_array.shape) != len(array.shape):
+            problem = f"shape {array.shape}, but {earlier_array.shape} in earlier demonstrations"
         else:
             continue
-        return demo.error(fault, path)
+        return demo.error(problem, path)
     for path, array in arrays.items():
         if path not in earlier_arrays:
             earlier_arrays[path] = array
@@ -134,9 +134,9 @@ def _find_odd_lengths(demos: Sequence[Demo], has_steps: _HasSteps) -> None:
     for demo in skip_damaged(demos):
         for path in demo.rows:
             if path in step_arrays and not has_rows(demo, path):
-                fault = (
+                problem = (
                     f"{demo.rows[path]} rows, but there are {demo.length} actions; if it has no "
                     "row for each step, name it in per_episode"
                 )
-                demo.damage = demo.error(fault, path)
+                demo.damage = demo.error(problem, path)
                 break

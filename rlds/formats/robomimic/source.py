@@ -37,7 +37,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
     About,
-    Can,
+    Capabilities,
     Fields,
     Origin,
     Source,
@@ -56,7 +56,7 @@ ATTRIBUTES, MASKS, FIRST, LAST = "attributes", "masks", "first_rows", "last_rows
 TABLE = Hdf5Table(
     steps={"obs": rlds.OBSERVATION, "actions": rlds.ACTION, "rewards": rlds.REWARD},
     actions="actions",
-    with_final=("obs",),
+    with_final_row=("obs",),
 )
 _SUFFIXES = (".hdf5", ".h5")
 EP_META = "ep_meta"
@@ -137,26 +137,25 @@ class RobomimicSource(Source):
             # Exports use the names of robomimic itself.
             self._is_exported = first.is_exported and len(paths) == 1
             arrays = next((demo.arrays for demo in skip_damaged(first.demos)), ())
-            detected = (
-                "robomimic" if self._is_exported else detect_dialect(first.attributes, arrays)
-            )
+            attributes = first.attributes
+            detected = "robomimic" if self._is_exported else detect_dialect(attributes, arrays)
             self._dialect = DIALECTS[dialect or detected]
             self._is_shifted = alignment == "shift" and "obs" in self._dialect.after_action
-            initial = self._dialect.initial_group
-            self._episode_arrays = (NEXT, *per_episode, *([initial] if initial else []))
+            initial_group = self._dialect.initial_group
+            self._episode_arrays = (NEXT, *per_episode, *([initial_group] if initial_group else []))
             self._merge()
             steps, self._episode_fields = self._fields_of_steps(), self._fields_of_episodes()
             self._fields = Fields(nest(steps), nest(self._episode_fields))
 
     def _merge(self) -> None:
         """Merges the arrays of the demonstrations, and counts the steps of each."""
-        merged, self._attributes = merge(self._demos, self._has_steps)
-        if not merged:
+        arrays, self._attributes = merge(self._demos, self._has_steps)
+        if not arrays:
             damage = next((demo.damage for demo in self._demos), None)
             raise damage or self._files[0].hdf5.error("no demonstrations", "data")
-        self._steps = {path: entry for path, entry in merged.items() if entry.has_step_rows}
-        self._values = {path: entry for path, entry in merged.items() if not entry.has_step_rows}
-        self._initials = {path: self._initial(path) for path in self._steps}
+        self._steps = {path: entry for path, entry in arrays.items() if entry.has_step_rows}
+        self._values = {path: entry for path, entry in arrays.items() if not entry.has_step_rows}
+        self._initials = {path: self._initial_path(path) for path in self._steps}
         for demo in skip_damaged(self._demos):
             demo.num_steps = demo.length + (not self._is_shifted and self._has_final(demo))
 
@@ -193,8 +192,8 @@ class RobomimicSource(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             reads_rows=True,
             totals=self._totals,
             hold_open=self._hold_open,
@@ -237,24 +236,24 @@ class RobomimicSource(Source):
     ) -> SourceEpisode:
         if index >= len(self._keys):
             raise self._truncated_files[index - len(self._keys)][1]
-        with self._demos[index].open() as opened:
-            demo = opened.demo
-            is_terminal = self._ends_terminal(opened)
-            has_final = self._is_shifted or demo.num_steps > demo.length
+        with self._demos[index].open() as demo_file:
+            demo = demo_file.demo
+            is_terminal = self._ends_terminal(demo_file)
+            is_final_known = self._is_shifted or demo.num_steps > demo.length
             paths = self.fields.step_paths(fields)
-            begin, end, _ = rows.indices(demo.num_steps)
+            start, end, _ = rows.indices(demo.num_steps)
             # Arrays are read completely here, and cached for the steps.
-            metadata = {p: self._value(opened, p) for p in self.fields.episode_paths(fields)}
-            num_transitions = demo.num_steps - has_final
-            derived = derived_columns(demo.num_steps, num_transitions, terminal=is_terminal)
-            steps = {path: derived[path][begin:end] for path in paths if path in derived}
-            steps |= self._columns(opened, paths, begin, max(begin, end))
+            metadata = {p: self._value(demo_file, p) for p in self.fields.episode_paths(fields)}
+            num_transitions = demo.num_steps - is_final_known
+            flags = derived_columns(demo.num_steps, num_transitions, terminal=is_terminal)
+            steps = {path: flags[path][start:end] for path in paths if path in flags}
+            steps |= self._columns(demo_file, paths, start, max(start, end))
             return SourceEpisode(
                 key=self._keys[index],
                 steps=nest(steps),
                 origin=Origin(demo.file.name, 0, demo.length),
                 truncated=not is_terminal,
-                final_observation_known=has_final,
+                final_observation_known=is_final_known,
                 metadata=nest(metadata),
                 counts={"rows": demo.length},
             )
@@ -263,19 +262,19 @@ class RobomimicSource(Source):
 
     def _fields_of_steps(self) -> dict[str, Field]:
         fields: Paths[Field | None] = Paths(dict.fromkeys(rlds.STEP_FLAGS))
-        for path, merged in self._steps.items():
-            field = merged.field(merged.shape[1:], self._doc(path))
+        for path, array in self._steps.items():
+            field = array.field(array.shape[1:], self._doc(path))
             name = TABLE.field_path(path)
             if name == rlds.ACTION:
                 field = with_names(field, self._files[0].attributes)
             self._add_field(fields, name, field, path)
-            if merged.count < len(skip_damaged(self._demos)):
+            if array.count < len(skip_damaged(self._demos)):
                 self._add_field(fields, known_field(name), Field(np.bool_), path)
         if not has(fields, rlds.DISCOUNT):
             fields[rlds.DISCOUNT] = DERIVED_DISCOUNT
         if INSTRUCTION not in {*self._steps, *self._values}:
-            with skip_damaged(self._demos)[0].open() as opened:
-                has_instruction = self._instruction(opened) or any(map(self._task, self._files))
+            with skip_damaged(self._demos)[0].open() as demo_file:
+                has_instruction = self._instruction(demo_file) or any(map(self._task, self._files))
             if has_instruction:
                 self._add_field(fields, INSTRUCTION, Field(str), INSTRUCTION)
         return {name: field for name, field in fields.items() if field is not None}
@@ -288,23 +287,23 @@ class RobomimicSource(Source):
 
     def _fields_of_episodes(self) -> dict[str, Field]:
         demos = skip_damaged(self._demos)
-        reserved = (*RESERVED, ATTRIBUTES, MASKS, FIRST, LAST)
-        fields: Paths[Field | None] = Paths(dict.fromkeys(reserved))
-        for path, merged in self._values.items():
-            field = merged.field(merged.shape, self._doc(path))
+        reserved_names = (*RESERVED, ATTRIBUTES, MASKS, FIRST, LAST)
+        fields: Paths[Field | None] = Paths(dict.fromkeys(reserved_names))
+        for path, array in self._values.items():
+            field = array.field(array.shape, self._doc(path))
             if root_of(path) == NEXT:
                 doc = "The rows, unless they repeat the observations of the next steps."
-                field = merged.field((None, *merged.shape[1:]), doc)
+                field = array.field((None, *array.shape[1:]), doc)
             self._add_field(fields, path, field, path)
-        for path, merged in self._steps.items():
-            field, offset = merged.field((None, *merged.shape[1:])), self._offset(path)
+        for path, array in self._steps.items():
+            field, offset = array.field((None, *array.shape[1:])), self._offset(path)
             if offset > 0:
                 fields[f"{FIRST}/{path}"] = field
             if any(demo.rows.get(path, 0) > demo.num_steps + offset for demo in demos):
                 fields[f"{LAST}/{path}"] = field
-        for path, merged in self._attributes.items():
-            fields[f"{ATTRIBUTES}/{path}"] = merged.field(merged.shape)
-            if merged.count < len(demos):
+        for path, array in self._attributes.items():
+            fields[f"{ATTRIBUTES}/{path}"] = array.field(array.shape)
+            if array.count < len(demos):
                 fields[f"{ATTRIBUTES}/{known_field(path)}"] = Field(np.bool_)
         if any(file.masks for file in self._files):
             fields[MASKS] = Field(str, (None,), doc="The masks that name the demonstration.")
@@ -327,74 +326,74 @@ class RobomimicSource(Source):
             return int(not self._is_after_action(path))
         return -1 if self._is_after_action(path) and self._initials[path] else 0
 
-    def _initial(self, path: str) -> str:
+    def _initial_path(self, path: str) -> str:
         """Returns the array with the value before the first action; "" if a demo lacks it."""
         if not self._dialect.initial_group:
             return ""
-        initial = f"{self._dialect.initial_group}/{path.partition('/')[2]}"
+        initial_path = f"{self._dialect.initial_group}/{path.partition('/')[2]}"
         for demo in skip_damaged(self._demos):
-            is_present = demo.rows.get(initial) == 1 and _are_alike(demo, initial, path)
+            is_present = demo.rows.get(initial_path) == 1 and _are_alike(demo, initial_path, path)
             if path in demo.arrays and not is_present:
                 return ""
-        return initial
+        return initial_path
 
     def _has_final(self, demo: Demo) -> bool:
         """Returns True if the observation after the last action is stored."""
         length = demo.length
-        observed = [path for path in demo.rows if root_of(path) == "obs" and path in self._steps]
-        if not observed or "obs" in self._dialect.after_action:
+        paths = [path for path in demo.rows if root_of(path) == "obs" and path in self._steps]
+        if not paths or "obs" in self._dialect.after_action:
             return False
-        if all(demo.rows[path] == length + 1 for path in observed):
+        if all(demo.rows[path] == length + 1 for path in paths):
             return True
         return all(
             demo.rows[path] == demo.rows.get(_next(path)) == length
             and _are_alike(demo, path, _next(path))
-            for path in observed
+            for path in paths
         )
 
     # --- One demonstration.
 
     def _columns(
-        self, opened: OpenDemo, paths: Collection[str], begin: int, end: int
+        self, demo_file: OpenDemo, paths: Collection[str], start: int, end: int
     ) -> dict[str, np.ndarray]:
         """Reads the rows of some steps from arrays, and the instruction."""
         columns: dict[str, np.ndarray] = {}
         if INSTRUCTION in paths:
-            columns[INSTRUCTION] = np.full(end - begin, self._instruction(opened), object)
-        for path, merged in self._steps.items():
-            name, is_present = TABLE.field_path(path), path in opened.demo.rows
+            columns[INSTRUCTION] = np.full(end - start, self._instruction(demo_file), object)
+        for path, array in self._steps.items():
+            name, is_present = TABLE.field_path(path), path in demo_file.demo.rows
             if known_field(name) in paths:
-                columns[known_field(name)] = np.full(end - begin, is_present)
+                columns[known_field(name)] = np.full(end - start, is_present)
             if name in paths and is_present:
-                column = self._column(opened, path, begin, end)
-                columns[name] = column.astype(merged.dtype, copy=False)
+                column = self._column(demo_file, path, start, end)
+                columns[name] = column.astype(array.dtype, copy=False)
             elif name in paths:
-                sizes = [size or 0 for size in merged.shape[1:]]
-                columns[name] = missing((end - begin, *sizes), merged.dtype)
+                sizes = [size or 0 for size in array.shape[1:]]
+                columns[name] = missing((end - start, *sizes), array.dtype)
         return columns
 
-    def _column(self, opened: OpenDemo, path: str, begin: int, end: int) -> np.ndarray:
-        demo, offset = opened.demo, self._offset(path)
-        first, last = max(0, begin + offset), min(end + offset, demo.rows[path])
-        column = opened.array(path, slice(first, max(first, last)))
+    def _column(self, demo_file: OpenDemo, path: str, start: int, end: int) -> np.ndarray:
+        demo, offset = demo_file.demo, self._offset(path)
+        first, last = max(0, start + offset), min(end + offset, demo.rows[path])
+        column = demo_file.array(path, slice(first, max(first, last)))
         pieces = [column]
-        if begin + offset < 0 < end:
-            pieces.insert(0, opened.array(self._initials[path]))
-        num_after = end - begin - sum(map(len, pieces))
+        if start + offset < 0 < end:
+            pieces.insert(0, demo_file.array(self._initials[path]))
+        num_after = end - start - sum(map(len, pieces))
         if num_after and root_of(path) == "obs" and not self._is_shifted:
-            pieces.append(opened.array(_next(path), slice(demo.length - 1, None)))
+            pieces.append(demo_file.array(_next(path), slice(demo.length - 1, None)))
         elif num_after:
             shape = (num_after, *column.shape[1:])
             pieces.append(np.full(shape, _PLACEHOLDERS[self._steps[path].kind], column.dtype))
         return np.concatenate(pieces) if len(pieces) > 1 else column
 
-    def _ends_terminal(self, opened: OpenDemo) -> bool:
+    def _ends_terminal(self, demo_file: OpenDemo) -> bool:
         """Returns True if a demonstration ended in a terminal state."""
-        demo, last = opened.demo, {}
+        demo, last = demo_file.demo, {}
         for name in ("dones", "rewards"):
             array = demo.arrays.get(name)
             if array and array.kind == "numbers" and array.shape == (demo.length,):
-                last[name] = opened.array(name, slice(demo.length - 1, None))[0]
+                last[name] = demo_file.array(name, slice(demo.length - 1, None))[0]
         if self._terminal == "never" or not last.get("dones"):
             return False
         return self._terminal == "dones" or bool(last.get("rewards", 0) >= 1)
@@ -403,26 +402,26 @@ class RobomimicSource(Source):
         """Returns the instruction of all demonstrations of a file."""
         return instruction_of_file(file.attributes, self._dialect.name, file.name)
 
-    def _instruction(self, opened: OpenDemo) -> str:
-        has_meta = EP_META in opened.demo.attributes
-        text = instruction_of_demo(opened.attribute(EP_META)) if has_meta else ""
-        return text or self._task(opened.demo.file)
+    def _instruction(self, demo_file: OpenDemo) -> str:
+        has_meta = EP_META in demo_file.demo.attributes
+        text = instruction_of_demo(demo_file.attribute(EP_META)) if has_meta else ""
+        return text or self._task(demo_file.demo.file)
 
-    def _value(self, opened: OpenDemo, path: str) -> Any:
+    def _value(self, demo_file: OpenDemo, path: str) -> Any:
         """Returns a field of an episode; a placeholder if the demonstration lacks it."""
-        field, value = self._episode_fields[path], self._stored_value(opened, path)
+        field, value = self._episode_fields[path], self._stored_value(demo_file, path)
         if value is None:
             value = missing(tuple(size or 0 for size in field.shape), field.column_dtype)
         if field.dtype == str:
             value = as_texts(np.asarray(value, object))
         return np.asarray(value, field.column_dtype)[()]
 
-    def _stored_value(self, opened: OpenDemo, path: str) -> Any:
-        demo = opened.demo
+    def _stored_value(self, demo_file: OpenDemo, path: str) -> Any:
+        demo = demo_file.demo
         root, _, suffix = path.partition("/")
         if root == ATTRIBUTES:
             if suffix in self._attributes:
-                return opened.attribute(suffix) if suffix in demo.attributes else None
+                return demo_file.attribute(suffix) if suffix in demo.attributes else None
             return suffix.removesuffix(known_field("")) in demo.attributes
         if path == MASKS:
             return [name for name, demos in demo.file.masks.items() if demo.name in demos]
@@ -430,14 +429,14 @@ class RobomimicSource(Source):
         if array not in demo.arrays:
             return None
         if root == FIRST:
-            return opened.array(array, slice(0, self._offset(array)))
+            return demo_file.array(array, slice(0, self._offset(array)))
         if root == LAST:
-            return opened.array(array, slice(demo.num_steps + self._offset(array), None))
-        values = opened.array(array)
-        observed = f"obs{path.removeprefix(NEXT)}"
-        if root == NEXT and demo.num_steps > demo.length == demo.rows.get(observed):
+            return demo_file.array(array, slice(demo.num_steps + self._offset(array), None))
+        values = demo_file.array(array)
+        obs_path = f"obs{path.removeprefix(NEXT)}"
+        if root == NEXT and demo.num_steps > demo.length == demo.rows.get(obs_path):
             # Equal rows are derived from the observations.
-            return values[:0] if _is_equal(values[:-1], opened.array(observed)[1:]) else values
+            return values[:0] if _is_equal(values[:-1], demo_file.array(obs_path)[1:]) else values
         return values
 
 

@@ -41,9 +41,7 @@ _TABLE = Hdf5Table(
     actions="master",
 )
 # The shapes of frames of raw pixels, by size in bytes.
-_FRAME_SHAPES = {
-    height * width * 3: (height, width, 3) for height, width in ((720, 1280), (480, 640))
-}
+_FRAME_SHAPES = {h * w * 3: (h, w, 3) for h, w in ((720, 1280), (480, 640))}
 # The maximum number of levels of folders above the episodes.
 _MAX_LEVELS = 3
 
@@ -80,8 +78,8 @@ class RoboMindSource(Hdf5EpisodesSource):
         self.colour, self._instructions = colour, dict(instructions or {})
         episodes = _find_episodes(path)
         if not episodes:
-            where = "/".join((_SUCCESS, "{train,val}", "<id>", *_FILE))
-            raise FileNotFoundError(f"{os.fspath(path)!r} has no files {where}")
+            pattern = "/".join((_SUCCESS, "{train,val}", "<id>", *_FILE))
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no files {pattern}")
         self._set_episodes(episodes)
         self.has_instruction = bool(self._instructions) or _RAW_INSTRUCTION in self._values
 

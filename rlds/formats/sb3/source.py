@@ -30,7 +30,7 @@ from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
-from rlds.sources.source import About, Can, Origin, SourceError, require_files
+from rlds.sources.source import About, Capabilities, Origin, SourceError, require_files
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
@@ -44,18 +44,18 @@ _BUFFERS = (
 )
 
 
-def _record_of(name: str, *arguments: Any) -> Record:
+def _make_record(name: str, *arguments: Any) -> Record:
     return Record(name, arguments)
 
 
 # Classes in the pickle, which are not constructed.
 _RECORDS = {
-    name: functools.partial(_record_of, name)
+    name: functools.partial(_make_record, name)
     for name in (
         *_BUFFERS,
         *(f"{_COMMON_MODULE}.{name}" for name in ("RolloutBuffer", "DictRolloutBuffer")),
         f"{_HER_MODULE}.goal_selection_strategy.GoalSelectionStrategy",
-        "builtins.getattr",  # Python 3.11 writes it for a strategy.
+        "builtins.getattr",  # In pickles of strategies of Python 3.11.
         *(
             f"{package}.spaces.{space}"
             for package in ("gym", "gymnasium")
@@ -169,8 +169,8 @@ class Sb3Source(RowsSource):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_buffer": None}
 
-    def _error(self, fault: str, field: str | None = None, row: int | None = None) -> SourceError:
-        return SourceError(fault, file=self._file, field=field, row=row)
+    def _error(self, problem: str, field: str | None = None, row: int | None = None) -> SourceError:
+        return SourceError(problem, file=self._file, field=field, row=row)
 
     def _read(self) -> Mapping[str, Any]:
         """Returns the attributes of the buffer."""
@@ -181,10 +181,10 @@ class Sb3Source(RowsSource):
             if not isinstance(content, Record) or content.name not in _BUFFERS:
                 kind = content.name if isinstance(content, Record) else type(content).__name__
                 raise self._error(f"a pickle of {kind}, expected a replay buffer")
-            self._buffer = self._checked(content.state)
+            self._buffer = self._check_state(content.state)
         return self._buffer
 
-    def _checked(self, state: Any) -> Mapping[str, Any]:
+    def _check_state(self, state: Any) -> Mapping[str, Any]:
         size, envs, pos = (state[name] for name in ("buffer_size", "n_envs", "pos"))
         if not all(type(value) is int and value >= 0 for value in (size, envs, pos)):
             state_numbers = f"buffer_size {size!r}, n_envs {envs!r}, pos {pos!r}"
@@ -193,8 +193,8 @@ class Sb3Source(RowsSource):
             raise self._error(f"{pos}, expected at most {size}", "pos")
         for name, array in self._all_arrays(state).items():
             if not isinstance(array, np.ndarray) or array.shape[:2] != (size, envs):
-                got = array.shape if isinstance(array, np.ndarray) else type(array).__name__
-                raise self._error(f"{got}, expected {size} rows for {envs} environments", name)
+                actual = array.shape if isinstance(array, np.ndarray) else type(array).__name__
+                raise self._error(f"{actual}, expected {size} rows for {envs} environments", name)
         checked: Mapping[str, Any] = state
         return checked
 
@@ -215,15 +215,15 @@ class Sb3Source(RowsSource):
                 rows = rows[1:]  # The newest final observation overwrote the oldest row.
         episodes = []
         for env in range(state["n_envs"]):
-            ends = state["dones"][rows, env] != 0
-            ends[:-1] |= self._find_discontinuities(rows, env)
-            ends[-1:] = True
-            begin = 0
-            for end in (np.flatnonzero(ends) + 1).tolist():
+            is_end = state["dones"][rows, env] != 0
+            is_end[:-1] |= self._find_discontinuities(rows, env)
+            is_end[-1:] = True
+            start = 0
+            for end in (np.flatnonzero(is_end) + 1).tolist():
                 is_done = bool(state["dones"][rows[end - 1], env])
-                is_cut = begin == 0 and bool(state["full"])
-                episodes.append(_Episode(env, rows[begin:end], is_cut, is_done))
-                begin = end
+                is_cut = start == 0 and bool(state["full"])
+                episodes.append(_Episode(env, rows[start:end], is_cut, is_done))
+                start = end
         return episodes
 
     def _find_bounds(self) -> tuple[np.ndarray, ...]:
@@ -265,15 +265,15 @@ class Sb3Source(RowsSource):
         breaks = np.zeros(max(len(rows) - 1, 0), bool)
         if self._has_next:
             observations = _named_arrays(state["observations"])
-            for name, following in _named_arrays(state["next_observations"]).items():
-                breaks |= differ(following[rows[:-1], env], observations[name][rows[1:], env])
+            for name, next_array in _named_arrays(state["next_observations"]).items():
+                breaks |= differ(next_array[rows[:-1], env], observations[name][rows[1:], env])
         return breaks
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays of the buffer, by the paths of their fields."""
         state = self._read()
-        named = _named_arrays(state["observations"]).items()
-        observations = {f"{rlds.OBSERVATION}/{name}".rstrip("/"): array for name, array in named}
+        arrays = _named_arrays(state["observations"]).items()
+        observations = {f"{rlds.OBSERVATION}/{name}".rstrip("/"): array for name, array in arrays}
         return {**observations, **{self.table.field_path(name): state[name] for name in _ARRAYS}}
 
     @functools.cached_property
@@ -297,8 +297,8 @@ class Sb3Source(RowsSource):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(lengths=self._lengths, totals=self._totals)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(lengths=self._lengths, totals=self._totals)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -334,8 +334,8 @@ class Sb3Source(RowsSource):
 
     @override
     def _read_rows(self, episode: EpisodeRows, paths: Collection[str]) -> dict[str, np.ndarray]:
-        stored, arrays = episode.handle, self._arrays().items()
-        columns = {p: array[stored.rows, stored.env] for p, array in arrays if p in paths}
+        span, arrays = episode.handle, self._arrays().items()
+        columns = {p: array[span.rows, span.env] for p, array in arrays if p in paths}
         if self._is_scaled and rlds.ACTION in columns:
             columns[rlds.ACTION] = self._unscale(columns[rlds.ACTION])
         return columns
@@ -357,12 +357,12 @@ class Sb3Source(RowsSource):
 
     @override
     def _final(self, episode: EpisodeRows) -> Any:
-        state, stored = self._read(), episode.handle
-        row, name = int(stored.rows[-1]), "next_observations"
+        state, span = self._read(), episode.handle
+        row, name = int(span.rows[-1]), "next_observations"
         if not self._has_next:
             row, name = (row + 1) % state["buffer_size"], "observations"
         arrays = _named_arrays(state[name]).items()
-        final = {key: array[row, stored.env] for key, array in arrays}
+        final = {key: array[row, span.env] for key, array in arrays}
         return final if isinstance(state[name], Mapping) else final[""]
 
 

@@ -21,7 +21,7 @@ from rlds_ecosystem.model.nests import leaves_at, lookup, put
 from tfds_files import ExampleEncoder, Features, RaggedColumn
 from tfds_files.example_encoder import feature_at, png_files
 
-__all__ = ["RAW", "Encoded", "EpisodeEncoder", "counts_of"]
+__all__ = ["RAW", "EncodedEpisode", "EpisodeEncoder", "counts_of"]
 
 RAW = "raw/"
 """The prefix of the names of counts of the raw data."""
@@ -30,7 +30,7 @@ RAW = "raw/"
 _MAX_MESSAGE_BYTES = 2**31 - 1
 
 
-class Encoded(NamedTuple):
+class EncodedEpisode(NamedTuple):
     """An encoded episode.
 
     Attributes:
@@ -74,7 +74,7 @@ class EpisodeEncoder:
         self._ragged = [path for path in shapes if not lookup(self._steps, path).is_text]
         self._validator = Validator(finite, shapes=shapes)
 
-    def encode(self, episode: SourceEpisode) -> Encoded:
+    def encode(self, episode: SourceEpisode) -> EncodedEpisode:
         """Encodes an episode.
 
         Raises:
@@ -88,20 +88,20 @@ class EpisodeEncoder:
             raise _error_of(violation, episode)
         try:
             columns = stack_values([fields])
-            (encoded,) = self._encode([episode], episode.steps, columns, episode.key)
+            (example,) = self._encode([episode], episode.steps, columns, episode.key)
         except (TypeError, ValueError) as error:
             raise SourceError(str(error), file=episode.origin.file, episode=episode.key) from error
-        if len(encoded.example) > _MAX_MESSAGE_BYTES:
+        if len(example.example) > _MAX_MESSAGE_BYTES:
             raise SourceError(
-                f"{len(encoded.example):,} bytes, but an example of a dataset holds at most "
+                f"{len(example.example):,} bytes, but an example of a dataset holds at most "
                 f"{_MAX_MESSAGE_BYTES:,}; skip it (`skip_damaged`), or cut it into several "
                 "episodes",
                 file=episode.origin.file,
                 episode=episode.key,
             )
-        return encoded
+        return example
 
-    def encode_all(self, episodes: Sequence[SourceEpisode]) -> Sequence[Encoded] | None:
+    def encode_all(self, episodes: Sequence[SourceEpisode]) -> Sequence[EncodedEpisode] | None:
         """Encodes several episodes, to the same bytes as one by one, but much faster.
 
         Args:
@@ -115,63 +115,61 @@ class EpisodeEncoder:
         steps = _concatenate([episode.steps for episode in episodes])
         try:
             fields = stack_values([fields_of(episode) for episode in episodes])
-            encoded = self._encode(episodes, steps, fields, "")
+            examples = self._encode(episodes, steps, fields, "")
             lengths = np.array([episode.num_steps for episode in episodes])
-            is_right = max(len(each.example) for each in encoded) <= _MAX_MESSAGE_BYTES
-            is_right = is_right and self._validator.add_all(steps, lengths, fields)
+            fits = max(len(episode.example) for episode in examples) <= _MAX_MESSAGE_BYTES
+            fits = fits and self._validator.add_all(steps, lengths, fields)
         except Exception as error:
             if not (isinstance(error, TypeError | ValueError) or is_damage(error)):
                 raise
             return None
-        return encoded if is_right else None
+        return examples if fits else None
 
-    def _encode_alone(self, episode: SourceEpisode) -> Encoded:
+    def _encode_alone(self, episode: SourceEpisode) -> EncodedEpisode:
         """Encodes an episode without checks; drops metadata that the dataset lacks."""
         steps = self._with_files(episode.steps, self._step_features)
-        fields = {name: it for name, it in fields_of(episode).items() if name in self._fields}
+        fields = {name: value for name, value in fields_of(episode).items() if name in self._fields}
         example = self._encoder.encode({**fields, rlds.STEPS: steps})
-        return Encoded(dataclasses.replace(episode, steps=steps), example)
+        return EncodedEpisode(dataclasses.replace(episode, steps=steps), example)
 
     def _encode(
-        self, episodes: Sequence[SourceEpisode], steps: Columns, fields: Columns, where: str
-    ) -> Sequence[Encoded]:
+        self, episodes: Sequence[SourceEpisode], steps: Columns, fields: Columns, location: str
+    ) -> Sequence[EncodedEpisode]:
         lengths = [episode.num_steps for episode in episodes]
-        steps = self._with_files(self._match(steps, sum(lengths), where), self._step_features)
-        fields = match_columns(fields, self._fields, rows=len(lengths), where=where)
+        steps = self._with_files(self._match(steps, sum(lengths), location), self._step_features)
+        fields = match_columns(fields, self._fields, rows=len(lengths), where=location)
         fields = self._with_files(fields, self._encoder.features)
         examples = self._encoder.encode_all({rlds.STEPS: steps, **fields}, np.array(lengths))
         metadata = {name: fields[name] for name in fields if name not in RESERVED}
-        encoded, begin = [], 0
+        encoded_episodes, start = [], 0
         for row, (episode, example) in enumerate(zip(episodes, examples, strict=True)):
-            rows = slice(begin, begin + lengths[row])
-            begin = rows.stop
+            rows = slice(start, start + lengths[row])
+            start = rows.stop
             episode_steps = steps if len(episodes) == 1 else _rows_of(steps, rows)
-            matched = dataclasses.replace(
+            matched_episode = dataclasses.replace(
                 episode, steps=episode_steps, metadata=_rows_of(metadata, row)
             )
-            encoded.append(Encoded(matched, example))
-        return encoded
+            encoded_episodes.append(EncodedEpisode(matched_episode, example))
+        return encoded_episodes
 
-    def _match(self, steps: Columns, rows: int, where: str) -> dict[str, Any]:
+    def _match(self, steps: Columns, rows: int, location: str) -> dict[str, Any]:
         """Returns step columns matched with the fields; ragged columns stay unchanged."""
         columns = dict(leaves_at(steps, None)) if self._ragged else {}
         ragged = {path: columns[path] for path in self._ragged if _is_ragged(columns.get(path))}
         expected = self._steps
         if ragged:
             expected, steps = (_without(nest, ragged) for nest in (expected, steps))
-        matched: dict[str, Any] = match_columns(
-            steps, expected, rows=rows, where=where, rounds=self._rounds
+        matched_steps: dict[str, Any] = match_columns(
+            steps, expected, rows=rows, where=location, rounds=self._rounds
         )
         for path, column in ragged.items():
-            put(matched, path, column)
-        return matched
+            put(matched_steps, path, column)
+        return matched_steps
 
     def _with_files(self, columns: Any, feature: Any) -> Any:
         """Encodes pixels to PNG files in columns whose feature stores PNG."""
         if isinstance(columns, Mapping) and isinstance(feature, Features):
-            return {
-                name: self._with_files(column, feature[name]) for name, column in columns.items()
-            }
+            return {name: self._with_files(c, feature[name]) for name, c in columns.items()}
         files = png_files(feature, columns, self._png_level)
         return columns if files is None else objects(files)
 
@@ -195,25 +193,25 @@ def _rows_of(columns: Any, rows: Any) -> Any:
 
 def _concatenate(columns: Sequence[Any]) -> Any:
     """Concatenates columns of several episodes."""
-    head = columns[0]
-    if isinstance(head, Mapping):
-        return {name: _concatenate([column[name] for column in columns]) for name in head}
-    return head if len(columns) == 1 else np.concatenate(columns)
+    first_column = columns[0]
+    if isinstance(first_column, Mapping):
+        return {name: _concatenate([column[name] for column in columns]) for name in first_column}
+    return first_column if len(columns) == 1 else np.concatenate(columns)
 
 
 def counts_of(episode: SourceEpisode) -> dict[str, int]:
     """Returns the contribution of an episode to the counts of a dataset."""
-    steps, has_final = episode.num_steps, bool(episode.final_observation_known)
+    steps, is_final_known = episode.num_steps, bool(episode.final_observation_known)
     return {
         "episodes": 1,
         "steps": steps,
-        "transitions": steps - has_final,
+        "transitions": steps - is_final_known,
         "terminated": int(
             rlds.IS_TERMINAL in episode.steps and episode.steps[rlds.IS_TERMINAL][-1]
         ),
         "truncated": int(episode.truncated),
         "incomplete": int(not episode.complete),
-        "final_observation_unknown": int(not has_final),
+        "final_observation_unknown": int(not is_final_known),
         **{RAW + name: int(count) for name, count in episode.counts.items()},
     }
 

@@ -93,8 +93,8 @@ def field_metadata(source: AnySource, *, as_texts: bool = True) -> dict[str, Any
 
 
 def _has_text_or_image(path: str, field: Field) -> bool:
-    is_of_steps = path.startswith(f"{rlds.STEPS}/")
-    return field.dtype == str or (bool(field.encoding) and not is_of_steps)
+    is_step_field = path.startswith(f"{rlds.STEPS}/")
+    return field.dtype == str or (bool(field.encoding) and not is_step_field)
 
 
 def check_name(name: str) -> None:
@@ -149,7 +149,7 @@ class TfdsExport(Export):
     from_parts: ClassVar[bool] = True
     compares_stored: ClassVar[bool] = True
     needed_flags = ()  # Examples are copied unchanged.
-    statistics = ("dataset_statistics*.json",)  # dlimp, Octo and OpenVLA recompute them.
+    statistics = ("dataset_statistics*.json",)  # dlimp, Octo and OpenVLA recompute statistics.
 
     def __init__(
         self,
@@ -176,11 +176,11 @@ class TfdsExport(Export):
         bases = reading.roots(source)
         self._checks = not all(isinstance(base, FolderSource) for base in bases)
         self._features_json: Any
-        self._stored = stored = _stored_source(episodes)
-        if stored is not None and layout is not None:
-            self._stored, self._features = None, _with_byte_offsets(stored.folder.features)
+        self._copied_source = base = _stored_source(episodes)
+        if base is not None and layout is not None:
+            self._copied_source, self._features = None, _with_byte_offsets(base.folder.features)
             self._features_json = self._features.to_json()
-        elif stored is None:
+        elif base is None:
             self._features = features_of(source, self._storage)
             self._features_json = self._features.to_json()
             check_features(self._features)
@@ -192,11 +192,11 @@ class TfdsExport(Export):
                     "rlds.tfds.load, and write them with rlds.tfds.EpisodeWriter, which has these "
                     "arguments."
                 )
-            self._features = stored.folder.features
-            self._features_json = read_json(stored.directory / FEATURES_FILE)
+            self._features = base.folder.features
+            self._features_json = read_json(base.directory / FEATURES_FILE)
         if rlds.metadata.EPISODE_ID not in self._features:
             self.unchecked = {"key"}  # The key is the name of a file.
-        info = next((it.folder.info for it in bases if isinstance(it, FolderSource)), {})
+        info = next((base.folder.info for base in bases if isinstance(base, FolderSource)), {})
         templates = {split.get("filepathTemplate") for split in info.get("splits", ())}
         self._grows = bool(templates) and templates <= {*GROWING_TEMPLATES}
         default = info.get("fileFormat") if info.get("fileFormat") in _FORMATS else _FORMATS[0]
@@ -228,10 +228,11 @@ class TfdsExport(Export):
     def is_in_format(self, index: int) -> bool:
         return self._is_copied(stored_location(self.episodes.source, *self.episodes.locate(index)))
 
-    def _is_copied(self, stored: Location | None) -> bool:
-        if self._stored is None or stored is None or not isinstance(stored.source, FolderSource):
+    def _is_copied(self, location: Location | None) -> bool:
+        base = location and location.source
+        if self._copied_source is None or not isinstance(base, FolderSource):
             return False
-        return stored.source is self._stored or stored.source.folder.features == self._features
+        return base is self._copied_source or base.folder.features == self._features
 
     @override
     def stored_digest(self, location: Location) -> int:
@@ -273,20 +274,20 @@ class TfdsExport(Export):
         damaged: SourceError | None = None
         is_any = False
         for group in in_groups(self._read()):
-            together = encoder.encode_all([episode for _, episode in group])
+            key = encoder.encode_all([episode for _, episode in group])
             for row, (index, episode) in enumerate(group):
                 try:
-                    encoded = encoder.encode(episode) if together is None else together[row]
-                    if row == 0 or len(encoded.example) > _MAX_GROUPED_BYTES:
-                        self._check_encoded(*encoded)
-                    self.watch.note(index, encoded.episode, _digest(encoded.example))
+                    examples = encoder.encode(episode) if key is None else key[row]
+                    if row == 0 or len(examples.example) > _MAX_GROUPED_BYTES:
+                        self._check_encoded(*examples)
+                    self.watch.note(index, examples.episode, _digest(examples.example))
                 except SourceError as error:
                     self.watch.leave_out(index, error)
                     damaged = damaged or error
                 else:
                     is_any = True
-                    yield self.episodes.locate(index)[0], *encoded
-            group, together, episode, encoded = [], None, None, None  # type: ignore[assignment]
+                    yield self.episodes.locate(index)[0], *examples
+            group, key, episode, examples = [], None, None, None  # type: ignore[assignment]
         if damaged is not None and not is_any:
             raise damaged
 
@@ -298,12 +299,12 @@ class TfdsExport(Export):
         """
         if self._decoder is None:
             return
-        decoded = self._decoder.decode(example)
-        steps = decoded.pop(rlds.STEPS)
-        metadata = {name: it for name, it in fields_of(episode).items() if name in self._features}
-        original, restored = flat(episode.steps, metadata), flat(steps, decoded)
-        for path in original.keys() | restored.keys():
-            value, decoded_value = original.get(path), restored.get(path)
+        decoded_fields = self._decoder.decode(example)
+        steps = decoded_fields.pop(rlds.STEPS)
+        metadata = {name: v for name, v in fields_of(episode).items() if name in self._features}
+        fields, restored_fields = flat(episode.steps, metadata), flat(steps, decoded_fields)
+        for path in fields.keys() | restored_fields.keys():
+            value, decoded_value = fields.get(path), restored_fields.get(path)
             if (change := difference(value, decoded_value)) and not _are_equal(
                 value, decoded_value
             ):
@@ -320,7 +321,7 @@ class TfdsExport(Export):
 
     def _read(self) -> Iterator[tuple[int, SourceEpisode]]:
         """Yields the episodes of a part with their indices."""
-        hold_open = self.episodes.source.can.hold_open or contextlib.nullcontext
+        hold_open = self.episodes.source.capabilities.hold_open or contextlib.nullcontext
         with hold_open():
             for index in itertools.count() if self.order is None else self.order:
                 if not self.episodes.has(index):
@@ -355,20 +356,20 @@ class TfdsExport(Export):
         self._check_files()
         path.mkdir()
         self.order = [index for indices in self._find_order().values() for index in indices]
-        plans: dict[str, _Plan] = {}
-        for location in self.each_or_stored(lambda location: True):
+        plans: dict[str, _ShardPlan] = {}
+        for location in self.iter_items(lambda location: True):
             assert isinstance(location, Location)
             assert isinstance(location.source, FolderSource)
             split = self.episodes.locate(self.index)[0]
-            plans.setdefault(split, _Plan()).add(
+            plans.setdefault(split, _ShardPlan()).add(
                 *location.source.folder[location.split].record(location.index)
             )
         assert self.staged is not None
-        left_out = self._left_out({**self.staged.left_out, **self.watch.left_out})
+        left_out = self._list_left_out({**self.staged.left_out, **self.watch.left_out})
         for split, errors in left_out.items():
             if split not in plans:
-                fault = f"no episodes to convert ({len(errors)} were skipped)"
-                raise SourceError(fault, file=f"split {split!r}")
+                problem = f"no episodes to convert ({len(errors)} were skipped)"
+                raise SourceError(problem, file=f"split {split!r}")
         name, file_format = self.info["name"], self.info["fileFormat"]
         for split, plan in plans.items():
             per_shard = self._shard_episodes
@@ -376,7 +377,7 @@ class TfdsExport(Export):
             plan.cut(split, count, self.shard_sizes)
         template = self._template
         writer = _ShardWriter(path, name, template, file_format, self._features_json, plans)
-        tasks = [(split, shard) for split, plan in plans.items() for shard in range(len(plan.ends))]
+        tasks = [(split, n) for split, plan in plans.items() for n in range(len(plan.shard_ends))]
         collections.deque(self.workers(writer, tasks), 0)
         splits = [
             _split_json(split, plan.shard_lengths, sum(plan.sizes), template)
@@ -389,7 +390,7 @@ class TfdsExport(Export):
         if all("steps" in of_split for of_split in counts.values()):
             self.num_steps = sum(of_split["steps"] for of_split in counts.values())
         if self._is_conversion:
-            original = metadata.get(CONVERSION)  # A copied dataset has these.
+            original = metadata.get(CONVERSION)  # The conversion of a copied dataset.
             metadata[CONVERSION] = {
                 "inputs": digest_of_inputs(source),
                 **({"float64": "float32"} if self._storage.rounds else {}),
@@ -410,7 +411,7 @@ class TfdsExport(Export):
     @property
     def _is_conversion(self) -> bool:
         """True if the dataset is a conversion, not an edit of another TFDS dataset."""
-        done = [each["do"] for each in (self.lineage or {}).get("operations", ())]
+        done = [operation["do"] for operation in (self.lineage or {}).get("operations", ())]
         return lineage.CONVERT in done and {*done} <= {"keep", lineage.CONVERT}
 
     def _check_files(self) -> None:
@@ -467,7 +468,7 @@ class TfdsExport(Export):
         name = rlds.metadata.EPISODE_ID
         return str(source.folder[split].example(position, [name])[name].decode())
 
-    def _left_out(self, errors: Mapping[int, SourceError]) -> dict[str, list[dict[str, str]]]:
+    def _list_left_out(self, errors: Mapping[int, SourceError]) -> dict[str, list[dict[str, str]]]:
         """Returns the left-out episodes of each split: their keys, and the errors."""
         left_out: dict[str, list[dict[str, str]]] = {}
         source = self.episodes.source
@@ -483,25 +484,25 @@ class TfdsExport(Export):
     def _counts(self, num_episodes: Mapping[str, int]) -> dict[str, Counter[str]]:
         """Returns the counts of each split; for copies, only the number of episodes."""
         assert self.staged is not None
-        counted: dict[str, Counter[str]] = {split: Counter() for split in num_episodes}
+        totals: dict[str, Counter[str]] = {split: Counter() for split in num_episodes}
         for part in self.staged.sources() if self._checks else ():
             assert isinstance(part, FolderSource)
             for split, counts in part.folder.metadata[CONVERSION].items():
-                counted[split].update(counts)
+                totals[split].update(counts)
         for split, count in num_episodes.items():
-            if counted[split]["episodes"] != count:
-                counted[split] = Counter(episodes=count)
-        return counted
+            if totals[split]["episodes"] != count:
+                totals[split] = Counter(episodes=count)
+        return totals
 
     def _check_totals(
         self, counts: Mapping[str, Counter[str]], left_out: Mapping[str, Any]
     ) -> None:
         """Compares the counts of the episodes with the totals of the raw data."""
         source = self.episodes.source
-        if source.can.totals is None or self.episodes.split != "+".join(source.splits):
+        if source.capabilities.totals is None or self.episodes.split != "+".join(source.splits):
             return
         for split in counts.keys() - left_out.keys():
-            for name, total in source.can.totals(split).items():
+            for name, total in source.capabilities.totals(split).items():
                 if (counted := counts[split][RAW + name]) != total:
                     raise SourceError(
                         f"the raw data of the split {split!r} has {total} {name}, but its episodes "
@@ -511,7 +512,7 @@ class TfdsExport(Export):
                     )
 
 
-class _Plan:
+class _ShardPlan:
     """A plan of the shards of a split: the source file and record of each example.
 
     Attributes:
@@ -519,14 +520,14 @@ class _Plan:
       file_indices: The index of the file of each example, in the order of the dataset.
       records: The index of the record of each example in its file.
       sizes: The size of each example in bytes.
-      ends: The end of the examples of each shard (exclusive).
+      shard_ends: The end of the examples of each shard (exclusive).
     """
 
     def __init__(self) -> None:
         self.files: list[RecordFile] = []
         self.file_indices, self.records = array("l"), array("l")
         self.sizes = array("q")
-        self.ends: list[int] = []
+        self.shard_ends: list[int] = []
         self._indices_by_file: dict[int, int] = {}
 
     def add(self, file: RecordFile, record: int) -> None:
@@ -547,12 +548,12 @@ class _Plan:
                 f"num_shards: got {count}, expected 1 to {total}, the number of episodes of the "
                 f"split {split!r}"
             )
-        self.ends = shard_ends(total, count)
+        self.shard_ends = shard_ends(total, count)
 
     @property
     def shard_lengths(self) -> list[int]:
         """The number of examples of each shard."""
-        return [end - begin for begin, end in itertools.pairwise([0, *self.ends])]
+        return [end - start for start, end in itertools.pairwise([0, *self.shard_ends])]
 
     def examples(self, shard: int) -> Iterator[bytes]:
         """Yields the examples of a shard.
@@ -562,13 +563,13 @@ class _Plan:
         Raises:
           StorageError: An example is damaged.
         """
-        begin, end = ([0, *self.ends][shard + side] for side in (0, 1))
-        while begin < end:
-            stop, room = begin, _WINDOW_BYTES
-            while stop < end and (stop == begin or self.sizes[stop] <= room):
+        start, end = ([0, *self.shard_ends][shard + side] for side in (0, 1))
+        while start < end:
+            stop, room = start, _WINDOW_BYTES
+            while stop < end and (stop == start or self.sizes[stop] <= room):
                 room -= self.sizes[stop]
                 stop += 1
-            window = range(begin, stop)
+            window = range(start, stop)
             contents: dict[int, bytes | bytearray] = {}
             for row in sorted(window, key=lambda row: (self.file_indices[row], self.records[row])):
                 file = self.files[self.file_indices[row]]
@@ -581,7 +582,7 @@ class _Plan:
                     ) from error
             for row in window:
                 yield bytes(contents.pop(row))
-            begin = stop
+            start = stop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -593,13 +594,13 @@ class _ShardWriter:
     template: str
     file_format: str
     features: Any
-    plans: Mapping[str, _Plan]
+    plans: Mapping[str, _ShardPlan]
 
     def __call__(self, task: tuple[str, int]) -> None:
         """Writes a shard of a split, unless it exists."""
         split, shard = task
         plan = self.plans[split]
-        count = len(plan.ends)
+        count = len(plan.shard_ends)
         name = shard_name(self.template, self.name, split, self.file_format, shard, count)
         if (self.folder / name).exists():
             return
@@ -610,7 +611,7 @@ class _ShardWriter:
             os.replace(draft, self.folder / name)
         except StorageError:
             raise
-        except RuntimeError as error:  # The library of ArrayRecord raises it.
+        except RuntimeError as error:  # Raised by the library of ArrayRecord.
             raise OSError(str(error)) from error
         finally:
             draft.unlink(missing_ok=True)
@@ -675,8 +676,8 @@ def _stored_source(episodes: Episodes) -> FolderSource | None:
     for index in range(len(episodes)):
         location = stored_location(source, *episodes.locate(index))
         if location is not None and isinstance(location.source, FolderSource):
-            stored = reading.with_image_files(location.source)
-            fields, new = stored.fields, reading.with_image_files(source).fields
+            base = reading.with_image_files(location.source)
+            fields, new = base.fields, reading.with_image_files(source).fields
             is_same = fields.steps == new.steps and fields.episode == new.episode
-            return stored if is_same else None
+            return base if is_same else None
     return None

@@ -32,7 +32,7 @@ AS_NUMBERS += ["float16", "float32"]
 """The dtypes that TFDS stores as plain numbers without loss."""
 
 _DTYPES_AS_BYTES = ["float64", "complex64", "complex128", "bfloat16"]
-# The only dtype of these to which TensorFlow cannot decode raw bytes.
+# A dtype to which TensorFlow cannot decode raw bytes.
 _UNDECODABLE_DTYPE = "uint32"
 _FLOAT64_CHOICES = ("bytes", "float32")
 _ENCODING_CHOICES = ("none", "zlib")
@@ -151,8 +151,8 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> Features:
     """
     fields = source.fields
     flags = () if source.bases else fields.flags  # An edit may have added flags.
-    for reserved, names in ((flags, fields.steps), (RESERVED, fields.episode)):
-        if clashes := [name for name in reserved if name in names]:
+    for reserved_names, names in ((flags, fields.steps), (RESERVED, fields.episode)):
+        if clashes := [name for name in reserved_names if name in names]:
             raise SourceError(
                 f"{type(source).__name__}: the name {clashes[0]!r} is reserved; rename the field",
                 file=files_of(source),
@@ -166,14 +166,14 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> Features:
         children = {name: feature_of(field, name) for name, field in episode_fields.items()}
     except ValueError as error:  # Fields may come from a file.
         raise SourceError(str(error), file=files_of(source)) from error
-    return Features(features=_sorted({**children, rlds.STEPS: Dataset(feature=step_feature)}))
+    return Features(features=_sort({**children, rlds.STEPS: Dataset(feature=step_feature)}))
 
 
 def _as_file(field: Any) -> Any:
     return Field(bytes, doc=field.doc) if isinstance(field, Field) and field.encoding else field
 
 
-def _sorted(features: Mapping[str, Feature]) -> dict[str, Feature]:
+def _sort(features: Mapping[str, Feature]) -> dict[str, Feature]:
     return {name: features[name] for name in sorted(features)}
 
 
@@ -196,7 +196,7 @@ def feature_of(
             name: feature_of(child, f"{path}/{name}", storage, as_png)
             for name, child in field.items()
         }
-        return Features(features=_sorted(children))
+        return Features(features=_sort(children))
     if not isinstance(field, Field):
         if not hasattr(field, "to_json"):
             raise ValueError(f"{path}: {field} cannot be stored")
@@ -222,7 +222,7 @@ def feature_of(
 def _as_stored(feature: Feature, path: str, storage: TensorStorage) -> Feature:
     """Returns a feature, changed to store its values without loss."""
     if isinstance(feature, Features):
-        children = {name: _as_stored(it, f"{path}/{name}", storage) for name, it in feature.items()}
+        children = {name: _as_stored(c, f"{path}/{name}", storage) for name, c in feature.items()}
         return dataclasses.replace(feature, features=children)
     if isinstance(feature, Sequence):
         return dataclasses.replace(feature, feature=_as_stored(feature.feature, path, storage))

@@ -29,7 +29,7 @@ from rlds.sources.sidecar import field_from_json
 from rlds.sources.source import (
     ALL_ROWS,
     About,
-    Can,
+    Capabilities,
     Examples,
     Fields,
     Origin,
@@ -88,7 +88,7 @@ class FolderSource(Source):
     ) -> None:
         self._video = video
         self.directory = tfds_files.find_folder(path)
-        self.opened = Files(self.directory, may_grow=True)
+        self.opened_files = Files(self.directory, may_grow=True)
         require_files(self.directory / "dataset_info.json", self.directory / "features.json")
         with source_errors(self.directory):
             for file in self.directory.iterdir() if stores.is_local(self.directory) else ():
@@ -96,7 +96,7 @@ class FolderSource(Source):
                     check_is_file(file)
             folder = tfds_files.open_folder(self.directory, decode_images=decode_images)
             info = folder.info
-            self._facts: dict[str, Any] = {
+            self._about_values: dict[str, Any] = {
                 "description": folder.description,
                 "homepage": str(next(iter(info.get("location", {}).get("urls", [])), "")),
                 "citation": folder.citation,
@@ -136,19 +136,19 @@ class FolderSource(Source):
         are_there = stores.in_parallel(lambda file: file.exists(), files, self.directory)
         missing = [file for file, is_there in zip(files, are_there) if not is_there]
         if missing:
-            more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-            fault = f"the file is missing{more}; dataset_info.json declares {len(files)} files"
-            raise SourceError(fault, file=missing[0])
+            suffix = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+            problem = f"the file is missing{suffix}; dataset_info.json declares {len(files)} files"
+            raise SourceError(problem, file=missing[0])
 
     @functools.cached_property
     @override
     def fields(self) -> Fields:
         """The fields of the dataset, and its flags."""
-        steps = {name: it for name, it in self._steps.items() if name not in rlds.STEP_FLAGS}
+        steps = {name: f for name, f in self._steps.items() if name not in rlds.STEP_FLAGS}
         fields = _fields_of(self.folder.features, image_files=not self._decode_images)
-        own = {name: field for name, field in fields.items() if name not in RESERVED}
+        episode_fields = {name: field for name, field in fields.items() if name not in RESERVED}
         flags = [name for name in rlds.STEP_FLAGS if name in self._steps]
-        return Fields(steps, map_named_leaves(self._with_meaning, own), flags)
+        return Fields(steps, map_named_leaves(self._with_meaning, episode_fields), flags)
 
     @functools.cached_property
     def _steps(self) -> dict[str, Any]:
@@ -171,23 +171,23 @@ class FolderSource(Source):
 
     def _with_meaning(self, path: str, field: Any) -> Any:
         """Returns a field with element names and unit; text fields as text."""
-        stored = self._meanings.get(path)
-        if stored is None or not isinstance(field, Field):
+        entry = self._meanings.get(path)
+        if entry is None or not isinstance(field, Field):
             return field
-        if stored.encoding and field.is_text:
-            return stored  # An image file, which is stored as bytes.
-        names = stored.names if len(stored.names or ()) == (*field.shape, None)[-2:][0] else None
-        is_text = field.is_text and stored.dtype == str
+        if entry.encoding and field.is_text:
+            return entry  # An image file, which is stored as bytes.
+        names = entry.names if len(entry.names or ()) == (*field.shape, None)[-2:][0] else None
+        is_text = field.is_text and entry.dtype == str
         return dataclasses.replace(
             field,
             dtype=str if is_text else field.dtype,
-            **{**stored.meaning, "names": names or field.names, "unit": stored.unit or field.unit},
+            **{**entry.meaning, "names": names or field.names, "unit": entry.unit or field.unit},
         )
 
     def _as_texts(self, path: str, value: Any) -> Any:
         """Decodes the UTF-8 bytes of a text field; other values stay unchanged."""
-        stored = self._meanings.get(path)
-        if stored is None or stored.dtype != str:
+        entry = self._meanings.get(path)
+        if entry is None or entry.dtype != str:
             return value
         if isinstance(value, tfds_files.RaggedColumn):
             return tfds_files.RaggedColumn(as_texts(value.values), value.lengths)
@@ -205,7 +205,7 @@ class FolderSource(Source):
     def about(self) -> About:
         """The description of the dataset, without the metadata of fields."""
         metadata = {name: value for name, value in self.folder.metadata.items() if name != FIELDS}
-        return About(**self._facts, metadata=metadata, name=self.name, version=self.version)
+        return About(**self._about_values, metadata=metadata, name=self.name, version=self.version)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -217,10 +217,10 @@ class FolderSource(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             video=self._video,
-            faults=self._faults,
+            faults=self._find_faults,
             origin=self._origin,
             shards=lambda split: self.folder[split].shard_lengths,
             image_files=self._with_image_files if self._decode_images else None,
@@ -228,21 +228,21 @@ class FolderSource(Source):
             examples=Examples(self.folder),
         )
 
-    def _faults(self, split: str) -> Iterator[SourceError]:
+    def _find_faults(self, split: str) -> Iterator[SourceError]:
         """Yields errors of files with a wrong number of episodes, and of unlisted files."""
         lengths = self.folder[split].shard_lengths, self.folder[split].stored_lengths()
-        for file, declared, length in zip(self.folder[split].paths, *lengths):
-            if length != declared:
-                fault = f"the file has {length} episodes, but dataset_info.json declares {declared}"
+        for file, expected, length in zip(self.folder[split].paths, *lengths):
+            if length != expected:
+                fault = f"the file has {length} episodes, but dataset_info.json declares {expected}"
                 yield SourceError(fault, file=file)
         declared_files = {file.name for file in self.folder[split].paths}
         infix = f"-{split}.{self.folder.file_format}-"
         names = sorted(file.name for file in self.directory.iterdir() if infix in file.name)
-        if unlisted := [name for name in names if name not in declared_files]:
+        if unlisted_files := [name for name in names if name not in declared_files]:
             fault = (
                 f"dataset_info.json lists {len(declared_files)} files of the split {split!r}, but"
             )
-            yield SourceError(f"{fault} not {', '.join(unlisted[:3])}", file=self.directory)
+            yield SourceError(f"{fault} not {', '.join(unlisted_files[:3])}", file=self.directory)
 
     def key(self, split: str, index: int) -> str:
         """Returns the name of the file of an episode, and its index in it."""

@@ -83,19 +83,17 @@ class WebdatasetExport(Export):
             for path, field in fields.items()
         }
         names = {path: path for path in fields}
-        if rlds.OBSERVATION in fields and any(
-            endings[path] for path in {*fields} - {rlds.OBSERVATION}
-        ):
+        if rlds.OBSERVATION in fields and any(endings[p] for p in {*fields} - {rlds.OBSERVATION}):
             # Images with other names are read as fields of the observation.
             ending = endings[rlds.OBSERVATION]
             names[rlds.OBSERVATION] = f"{rlds.OBSERVATION}/{'image' if ending else 'state'}"
-        taken = Paths(dict.fromkeys(names.values()))
+        used_paths = Paths(dict.fromkeys(names.values()))
         paths = {}
         for path, field in fields.items():
             ending, name = endings[path], names[path].lower().replace("/", ".")
             read_path = image_path(name.replace(".", "/"))
             is_free = read_path == names[path] or not (
-                read_path in taken or conflicts(taken, read_path)
+                read_path in used_paths or conflicts(used_paths, read_path)
             )
             if ending and is_free and name not in (name for name, _ in self._files.values()):
                 self._files[path] = name, ending
@@ -116,9 +114,9 @@ class WebdatasetExport(Export):
         names |= {f"steps/{path}": f"{name}.*.{end}" for path, (name, end) in self._files.items()}
         clips = [Placement(path, name, "exact") for path, name in self._clips.items()]
         return [
-            dataclasses.replace(it, place=names.get(it.field, ""))
-            for it in sidecar_placements(self._sidecar)
-            if it.field not in self._clips
+            dataclasses.replace(placement, place=names.get(placement.field, ""))
+            for placement in sidecar_placements(self._sidecar)
+            if placement.field not in self._clips
         ] + clips
 
     @override
@@ -126,7 +124,7 @@ class WebdatasetExport(Export):
         path.mkdir()
         with contextlib.ExitStack() as stack:
             shard_index, tar = 0, stack.enter_context(_open_shard(path, 0))
-            for index, episode in enumerate(self.each_or_stored()):
+            for index, episode in enumerate(self.iter_items()):
                 if tar.offset >= self._shard_bytes:
                     stack.close()
                     shard_index += 1

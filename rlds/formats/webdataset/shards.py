@@ -37,14 +37,14 @@ class Sample(NamedTuple):
     Attributes:
       key: Its key.
       position: Its index in the file.
-      begin: The offset of its first member in the file.
+      start: The offset of its first member in the file.
       end: The end of its last member.
       damage: The damage of the sample; empty if it is valid.
     """
 
     key: str
     position: int
-    begin: int
+    start: int
     end: int
     damage: str = ""
 
@@ -70,7 +70,7 @@ class TarShard:
         self.samples: list[Sample] = []
         self.num_fields = 0
         names: set[str] = set()
-        with source_errors(self.path), _opened(path) as tar:
+        with source_errors(self.path), _open(path) as tar:
             size = int(path.stat().length)
             for info, key, field in _fields(tar):
                 end = info.offset_data + info.size
@@ -98,7 +98,7 @@ class TarShard:
         if sample.damage:
             raise SourceError(sample.damage, file=self.path, episode=sample.key)
         values = {}
-        with source_errors(self.path, episode=sample.key), _opened(self.path, sample.begin) as tar:
+        with source_errors(self.path, episode=sample.key), _open(self.path, sample.start) as tar:
             for info, _, field in _fields(tar):
                 if info.offset >= sample.end:
                     break
@@ -113,25 +113,25 @@ class TarShard:
         None for extended headers, or a key of another length.
         """
         with self.path.open("rb") as file:
-            file.seek(sample.begin)
-            data = bytearray(file.read(-(-(sample.end - sample.begin) // _BLOCK) * _BLOCK))
-        old, new, begin = sample.key.encode(), key.encode(), 0
-        while begin < len(data):
-            header = memoryview(data)[begin : begin + _BLOCK]
+            file.seek(sample.start)
+            data = bytearray(file.read(-(-(sample.end - sample.start) // _BLOCK) * _BLOCK))
+        old, new, start = sample.key.encode(), key.encode(), 0
+        while start < len(data):
+            header = memoryview(data)[start : start + _BLOCK]
             if len(new) != len(old) or header[: len(old)] != old or header[156] != _REGULAR:
                 return None
             header[: len(old)] = new
             checksum = int(bytes(header[148:154]), 8) + sum(new) - sum(old)
             header[148:154] = b"%06o" % checksum
-            begin += _BLOCK + -(-int(bytes(header[124:135]), 8) // _BLOCK) * _BLOCK
+            start += _BLOCK + -(-int(bytes(header[124:135]), 8) // _BLOCK) * _BLOCK
         return bytes(data)
 
 
 @contextlib.contextmanager
-def _opened(path: epath.Path, begin: int = 0) -> Iterator[tarfile.TarFile]:
+def _open(path: epath.Path, start: int = 0) -> Iterator[tarfile.TarFile]:
     """Opens a tar file at the offset of a member."""
     with path.open("rb") as file:
-        file.seek(begin)
+        file.seek(start)
         with tarfile.TarFile(fileobj=file, tarinfo=TarHeader) as tar:
             yield tar
 
@@ -151,7 +151,7 @@ def find_shards(path: str | os.PathLike[str]) -> list[epath.Path]:
 
 def first_fields(path: epath.Path) -> list[str]:
     """Returns the names of the fields of the first sample of a file."""
-    with _opened(path) as tar:
+    with _open(path) as tar:
         _, sample = next(itertools.groupby(_fields(tar), lambda field: field[1]), ("", ()))
         return [field for _, _, field in sample]
 

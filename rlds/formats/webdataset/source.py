@@ -26,7 +26,7 @@ from rlds.sources.sidecar import PackedSidecar, Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
     About,
-    Can,
+    Capabilities,
     Fields,
     Origin,
     Source,
@@ -60,7 +60,7 @@ _IMAGES, _TEXTS, _INTEGERS = ("png", "jpg", "jpeg"), ("json", "txt", "text"), ("
 _STEP_FIELDS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, *rlds.STEP_FLAGS)
 
 
-class _Raw(NamedTuple):
+class _RawEpisode(NamedTuple):
     """An unchecked episode: its fields of steps, and of the episode, by path."""
 
     steps: dict[str, np.ndarray]
@@ -127,11 +127,11 @@ class WebdatasetSource(Source):
 
     def _find_episodes(self) -> None:
         """Finds the samples of each episode."""
-        seen: dict[str, int | None] = {}  # The last step index, by name.
+        last_steps: dict[str, int | None] = {}  # The last step index, by name.
         name: str | None = None
         for row, (shard, sample) in enumerate(self._samples):
             previous, (name, step) = name, self._name_of(row)
-            last = seen.get(name)
+            last = last_steps.get(name)
             rises = last is not None and step is not None and step > last
             # Shards may restart the step indices.
             continues = name == previous and (rises or sample.position > 0)
@@ -139,10 +139,10 @@ class WebdatasetSource(Source):
                 self._episodes[-1] = range(self._episodes[-1].start, row + 1)
             else:
                 if rises:
-                    fault = f"step {step} comes after steps of other episodes: sort the samples"
-                    self._scattered[name] = SourceError(fault, file=shard.path, episode=name)
+                    problem = f"step {step} comes after steps of other episodes: sort the samples"
+                    self._scattered[name] = SourceError(problem, file=shard.path, episode=name)
                 self._episodes.append(range(row, row + 1))
-            seen[name] = step
+            last_steps[name] = step
 
     def _name_of(self, row: int) -> tuple[str, int | None]:
         """Returns the key of the episode of a sample, and the index of the step."""
@@ -190,8 +190,8 @@ class WebdatasetSource(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(totals=self._totals, faults=self._faults, sidecar=self._sidecar)
+    def capabilities(self) -> Capabilities:
+        return Capabilities(totals=self._totals, faults=self._find_faults, sidecar=self._sidecar)
 
     def _sidecar(self) -> StoredSidecar | None:
         if not self._is_exported:
@@ -200,9 +200,9 @@ class WebdatasetSource(Source):
         check_is_file(file)
         with source_errors(file):
             sidecar = Sidecar.from_json(file.read_bytes())
-        return PackedSidecar(sidecar, file, self._packed, len(self._episodes), [file])
+        return PackedSidecar(sidecar, file, self._read_packed, len(self._episodes), [file])
 
-    def _packed(self, index: int) -> bytes:
+    def _read_packed(self, index: int) -> bytes:
         """Returns the values of an episode in the sidecar."""
         shard, sample = self.stored_sample(index)
         return shard.read(sample, [SIDECAR_FIELD])[SIDECAR_FIELD]
@@ -222,11 +222,11 @@ class WebdatasetSource(Source):
     def _totals(self, split: str) -> Mapping[str, int]:
         return {"members": sum(shard.num_fields for shard in self._shards)}
 
-    def _faults(self, split: str) -> Iterator[SourceError]:
+    def _find_faults(self, split: str) -> Iterator[SourceError]:
         for shard in self._shards:
             if not shard.is_complete:
-                fault = "no end mark: the file was cut, or is damaged after the last sample"
-                yield SourceError(fault, file=shard.path)
+                problem = "no end mark: the file was cut, or is damaged after the last sample"
+                yield SourceError(problem, file=shard.path)
 
     @override
     def key(self, split: str, index: int) -> str:
@@ -239,21 +239,21 @@ class WebdatasetSource(Source):
         self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         samples = self._episodes[index]
-        (first, begin), (last, end) = (self._samples[samples[row]] for row in (0, -1))
+        (first, start), (last, end) = (self._samples[samples[row]] for row in (0, -1))
         raw = self._read_raw(samples)
         self._check(raw, first.path)
         length = len(next(iter(raw.steps.values())))
         terminal = raw.steps.get(rlds.IS_TERMINAL)
         is_terminal = terminal is not None and bool(np.asarray(terminal)[-1])
-        derived = derived_columns(length, length, terminal=is_terminal)
+        flags = derived_columns(length, length, terminal=is_terminal)
         if has(raw.steps, rlds.DISCOUNT):
-            del derived[rlds.DISCOUNT]
+            del flags[rlds.DISCOUNT]
         is_cut = end == last.samples[-1] and not last.is_complete
-        begins_inside = not begin.position and (self._name_of(samples[0])[1] or 0) > 1
+        begins_inside = not start.position and (self._name_of(samples[0])[1] or 0) > 1
         return SourceEpisode(
             key=self.key(split, index),
-            steps=nest({**raw.steps, **derived}),
-            origin=Origin(str(first.path.name), begin.position, begin.position + len(samples)),
+            steps=nest({**raw.steps, **flags}),
+            origin=Origin(str(first.path.name), start.position, start.position + len(samples)),
             truncated=not is_terminal,
             final_observation_known=False,
             complete=not is_cut and not begins_inside,
@@ -261,24 +261,24 @@ class WebdatasetSource(Source):
             counts={"members": raw.num_members},
         )
 
-    def _check(self, raw: _Raw, file: epath.Path) -> None:
+    def _check(self, raw: _RawEpisode, file: epath.Path) -> None:
         """Checks that the episode has the fields of the first episode."""
-        for declared, fields in zip((self._steps, self._episode), _fields_of(raw)):
-            for path in {**declared, **fields}:
-                expected, field = declared.get(path), fields.get(path)
+        for expected_fields, fields in zip((self._steps, self._episode), _fields_of(raw)):
+            for path in {**expected_fields, **fields}:
+                expected, field = expected_fields.get(path), fields.get(path)
                 if expected is None or field is None:
-                    fault = "missing" if field is None else "no such field in the first episode"
-                    raise SourceError(fault, file=file, field=path)
+                    problem = "missing" if field is None else "no such field in the first episode"
+                    raise SourceError(problem, file=file, field=path)
                 # The sidecar declares the sizes.
                 may_differ = self._is_exported and expected.encoding and field.encoding
                 if not may_differ and (expected.dtype, expected.shape) != (
                     field.dtype,
                     field.shape,
                 ):
-                    fault = f"{field}, but {expected} in the first episode"
-                    raise SourceError(fault, file=file, field=path)
+                    problem = f"{field}, but {expected} in the first episode"
+                    raise SourceError(problem, file=file, field=path)
 
-    def _read_raw(self, rows: range) -> _Raw:
+    def _read_raw(self, rows: range) -> _RawEpisode:
         """Reads the samples of an episode."""
         (shard, sample), name = self._samples[rows[0]], self._name_of(rows[0])[0]
         if name in self._scattered:
@@ -288,7 +288,7 @@ class WebdatasetSource(Source):
                 return self._from_sample(shard, shard.read(sample))
             return self._from_samples(rows)
 
-    def _from_sample(self, shard: TarShard, members: Mapping[str, bytes]) -> _Raw:
+    def _from_sample(self, shard: TarShard, members: Mapping[str, bytes]) -> _RawEpisode:
         """Reads an episode that is a sample."""
         frames: dict[str, list[bytes]] = {}
         steps: dict[str, np.ndarray] = {}
@@ -312,8 +312,8 @@ class WebdatasetSource(Source):
                 steps[path] = np.asarray(value)
         for path, column in steps.items():
             if not length or column.shape[:1] != (length,):
-                fault = f"shape {column.shape}, expected {length} rows"
-                raise SourceError(fault, file=shard.path, field=path)
+                problem = f"shape {column.shape}, expected {length} rows"
+                raise SourceError(problem, file=shard.path, field=path)
         if not steps:
             raise SourceError("no steps.npz, actions or frames", file=shard.path)
         _check_paths(shard, steps)
@@ -322,9 +322,9 @@ class WebdatasetSource(Source):
             for path, value in values.items()
             if path not in steps and root_of(path) not in RESERVED
         }
-        return _Raw(steps, episode_values, len(members))
+        return _RawEpisode(steps, episode_values, len(members))
 
-    def _from_samples(self, rows: range) -> _Raw:
+    def _from_samples(self, rows: range) -> _RawEpisode:
         """Reads an episode whose steps are samples."""
         self._check_indices(rows)
         columns: dict[str, list[Any]] = {}
@@ -337,13 +337,13 @@ class WebdatasetSource(Source):
         shard, steps = self._samples[rows[0]][0], {}
         for path, values in columns.items():
             if len(values) != len(rows):
-                fault = f"only in {len(values)} of {len(rows)} steps"
-                raise SourceError(fault, file=shard.path, field=path)
+                problem = f"only in {len(values)} of {len(rows)} steps"
+                raise SourceError(problem, file=shard.path, field=path)
             is_object = isinstance(values[0], str | bytes)
             with source_errors(shard.path, field=path):
                 steps[path] = objects(values) if is_object else np.stack(values)
         _check_paths(shard, steps)
-        return _Raw(steps, {}, num_members)
+        return _RawEpisode(steps, {}, num_members)
 
     def _check_indices(self, rows: range) -> None:
         """Checks that step indices increase, without a gap between shards."""
@@ -353,12 +353,12 @@ class WebdatasetSource(Source):
         stride = max([1, *(step - last for (last, a), (step, b) in pairs if a == b)])
         for row, ((last, last_file), (step, file)) in enumerate(pairs, 1):
             if step <= last or (last_file != file and step - last > stride):
-                fault = f"step {step} after step {last}"
+                problem = f"step {step} after step {last}"
                 if last_file != file:
-                    fault += (
+                    problem += (
                         f", with which {last_file.name} ends: is a shard missing between the two?"
                     )
-                raise SourceError(fault, file=file, row=row)
+                raise SourceError(problem, file=file, row=row)
 
     def _values(self, file: epath.Path, members: Mapping[str, bytes]) -> dict[str, Any]:
         """Returns the values of the fields of a sample, by path."""
@@ -366,8 +366,8 @@ class WebdatasetSource(Source):
         for name, data in members.items():
             for path, value in self._value(file, name, data).items():
                 if path in values:
-                    fault = f"another field is {path!r}, too: rename one with `fields`"
-                    raise SourceError(fault, file=file, field=name)
+                    problem = f"another field is {path!r}, too: rename one with `fields`"
+                    raise SourceError(problem, file=file, field=name)
                 values[path] = value
         return values
 
@@ -410,7 +410,7 @@ def image_path(path: str) -> str:
     return path if root_of(path) in _STEP_FIELDS else f"{rlds.OBSERVATION}/{path}"
 
 
-def _fields_of(raw: _Raw) -> tuple[dict[str, Field], dict[str, Field]]:
+def _fields_of(raw: _RawEpisode) -> tuple[dict[str, Field], dict[str, Field]]:
     """Returns the fields of steps, and of the episode."""
     steps = {path: _field_of(column) for path, column in raw.steps.items()}
     return steps, {path: _field_of(_as_column(value)) for path, value in raw.episode.items()}

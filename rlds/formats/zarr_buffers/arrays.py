@@ -55,7 +55,7 @@ class ZarrArray:
     Attributes:
       files: The files of the hierarchy.
       name: The path of the array.
-      described: The content of `.zarray`.
+      header: The content of `.zarray`.
       attributes: The content of `.zattrs`; empty if there is no such file.
       shape: The shape.
       dtype: The dtype of the values in the files; `object` for text of any length.
@@ -67,20 +67,20 @@ class ZarrArray:
 
     def __init__(self, files: ZarrFiles, name: str, *, fills: bool = False) -> None:
         self.files, self.name, self._fills = files, name, fills
-        self._cached: tuple[tuple[int, ...], np.ndarray] | None = None
-        described = files.read(f"{name}/{ARRAY}")
-        if described is None:
+        self._cached_chunk: tuple[tuple[int, ...], np.ndarray] | None = None
+        header = files.read(f"{name}/{ARRAY}")
+        if header is None:
             raise self.error(f"{ARRAY} is missing")
         with source_errors(files.path, field=name):
-            self.described: dict[str, Any] = json.loads(described)
+            self.header: dict[str, Any] = json.loads(header)
             self.attributes = json.loads(files.read(f"{name}/{ATTRIBUTES}") or b"{}")
             self._parse()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_cached": None}
+        return {**vars(self), "_cached_chunk": None}
 
     def _parse(self) -> None:
-        content = self.described
+        content = self.header
         if content.get("zarr_format") != 2:
             raise ValueError(f"zarr_format {content.get('zarr_format')!r}, expected 2")
         self.shape, self._chunks = (_sizes(content, name) for name in ("shape", "chunks"))
@@ -117,9 +117,9 @@ class ZarrArray:
         """Whether each chunk is one row, stored as an image file."""
         return self.codec in IMAGE_CODECS and self._chunks == (1, *self.row_shape)
 
-    def error(self, fault: str, row: int | None = None) -> SourceError:
+    def error(self, problem: str, row: int | None = None) -> SourceError:
         """Returns an error about the array."""
-        return SourceError(fault, file=self.files.path, field=self.name, row=row)
+        return SourceError(problem, file=self.files.path, field=self.name, row=row)
 
     def all(self) -> np.ndarray:
         """Returns all values."""
@@ -127,16 +127,16 @@ class ZarrArray:
             return self.read(0, len(self))
         return np.array(self._chunk(()), self._native)
 
-    def read(self, begin: int, end: int) -> np.ndarray:
+    def read(self, start: int, end: int) -> np.ndarray:
         """Returns some rows; text as objects.
 
         Raises:
           SourceError: A chunk is damaged, or missing; names the row.
         """
-        if end > begin:
+        if end > start:
             self.check_row(end - 1)
-        rows = np.empty((end - begin, *self.row_shape), self._native)
-        area = [(begin, end), *((0, length) for length in self.row_shape)]
+        rows = np.empty((end - start, *self.row_shape), self._native)
+        area = [(start, end), *((0, length) for length in self.row_shape)]
         blocks = [
             range(first // size, -(-last // size)) if last > first else range(0)
             for (first, last), size in zip(area, self._chunks)
@@ -151,11 +151,10 @@ class ZarrArray:
             rows[tuple(result_slices)] = self._chunk(position)[tuple(chunk_slices)]
         return rows
 
-    def files_of_rows(self, begin: int, end: int) -> np.ndarray:
+    def files_of_rows(self, start: int, end: int) -> np.ndarray:
         """Returns the image files of rows; empty bytes for a missing file."""
         zeros = [0] * len(self.row_shape)
-        files = [self._read((row, *zeros)) or b"" for row in range(begin, end)]
-        return objects(files)
+        return objects([self._read((row, *zeros)) or b"" for row in range(start, end)])
 
     @property
     def _native(self) -> np.dtype:
@@ -174,20 +173,20 @@ class ZarrArray:
         """
         position = (row // self._chunks[0], *[0] * len(self.row_shape))
         if not self._fills and not self.files.has(self.chunk_file(position)):
-            raise self._missing(position)
+            raise self._missing_chunk_error(position)
 
-    def _missing(self, position: tuple[int, ...]) -> SourceError:
-        fault = (
+    def _missing_chunk_error(self, position: tuple[int, ...]) -> SourceError:
+        problem = (
             f"its chunk {self.chunk_file(position)} is missing. If the writer left out chunks "
-            f"that hold only the fill_value ({self.described.get('fill_value')!r}), pass "
+            f"that hold only the fill_value ({self.header.get('fill_value')!r}), pass "
             'missing_chunks="fill"'
         )
-        return self.error(fault, position[0] * self._chunks[0] if position else None)
+        return self.error(problem, position[0] * self._chunks[0] if position else None)
 
     def _read(self, position: tuple[int, ...]) -> bytes | None:
         data = self.files.read(self.chunk_file(position), self._max_bytes())
         if data is None and not self._fills:
-            raise self._missing(position)
+            raise self._missing_chunk_error(position)
         return data
 
     def _max_bytes(self) -> float:
@@ -198,7 +197,7 @@ class ZarrArray:
         return 2 * size + _MAX_OVERHEAD_BYTES if self.codec else size
 
     def _chunk(self, position: tuple[int, ...]) -> np.ndarray:
-        cached = self._cached
+        cached = self._cached_chunk
         if cached is not None and cached[0] == position:
             return cached[1]
         data = self._read(position)
@@ -214,11 +213,11 @@ class ZarrArray:
                     f"the {len(data):,} bytes declare more than memory holds"
                 ) from error
         if chunk.nbytes <= _CACHED_BYTES and self._chunks[:1] != (1,):
-            self._cached = position, chunk
+            self._cached_chunk = position, chunk
         return chunk
 
     def _fill_value(self) -> Any:
-        value = self.described.get("fill_value")
+        value = self.header.get("fill_value")
         if self.dtype.kind in "UO":
             return value if isinstance(value, str) else ""
         if self.dtype.kind == "S":
@@ -232,9 +231,7 @@ class ZarrArray:
         if self._filter:
             texts = memoryview(self._decompress(data, None)).cast("B")
             num_texts = int.from_bytes(texts[:4], "little")
-            if (
-                num_texts != count or len(texts) < 4 + 4 * count
-            ):  # Each text begins with its length.
+            if num_texts != count or len(texts) < 4 + 4 * count:  # Texts begin with their length.
                 raise ValueError(f"{num_texts} texts in {len(texts)} bytes, expected {count}")
             values = import_extra("numcodecs").get_codec({"id": self._filter}).decode(texts)
             return np.asarray(values, object).reshape(self._chunks, order=order)  # type: ignore[call-overload]
@@ -258,12 +255,12 @@ class ZarrArray:
             if not stream.eof:
                 raise ValueError(f"cut short, or more than {size:,} bytes")
             return values
-        codec = import_extra("numcodecs").get_codec(dict(self.described["compressor"]))
+        codec = import_extra("numcodecs").get_codec(dict(self.header["compressor"]))
         return codec.decode(data, out=None if size is None else np.empty(size, np.uint8))
 
 
-def _sizes(described: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    sizes = described[name]
+def _sizes(header: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    sizes = header[name]
     if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
         raise ValueError(f"{name}: {sizes!r}, expected a list of sizes")
     return tuple(sizes)

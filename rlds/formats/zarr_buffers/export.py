@@ -105,24 +105,24 @@ class ZarrExport(Export):
         """Returns an unused array name."""
         if self._is_chunks(path):
             return DATA + path.removeprefix(f"{CHUNKS}/")
-        short = path.removeprefix(f"{rlds.OBSERVATION}/").replace("/", "_")
-        names = [short, path.replace("/", "_"), *(f"{short}_{n}" for n in range(len(self._steps)))]
+        stem = path.removeprefix(f"{rlds.OBSERVATION}/").replace("/", "_")
+        names = [stem, path.replace("/", "_"), *(f"{stem}_{n}" for n in range(len(self._steps)))]
         names = [f"{name}_rows" if is_constant(name) else name for name in names]
-        taken = {*self._columns.values(), *(DATA + name for name in self._buffer["images"])}
-        return next(DATA + name for name in names if DATA + name not in taken)
+        used_names = {*self._columns.values(), *(DATA + name for name in self._buffer["images"])}
+        return next(DATA + name for name in names if DATA + name not in used_names)
 
     @override
     def placements(self) -> Sequence[Placement]:
-        why = {
+        reasons = {
             path: f"its pixels are in {self._columns[path]}, too{channel_note(self._steps[path])}"
             for path in self._copies
         }
-        why |= dict.fromkeys(self.pngs, PNGS)
+        reasons |= dict.fromkeys(self.pngs, PNGS)
         held = self._columns.keys() - {*self._copies}
         names = {**self._values, **{f"{rlds.STEPS}/{path}": self._columns[path] for path in held}}
         return [
-            dataclasses.replace(it, how="exact") if it.field in self._values else it
-            for it in sidecar_placements(self._sidecar, why, names)
+            dataclasses.replace(p, how="exact") if p.field in self._values else p
+            for p in sidecar_placements(self._sidecar, reasons, names)
         ]
 
     @override
@@ -173,14 +173,14 @@ class ZarrExport(Export):
             path: self._array(writer, name, sidecar.episode[path])
             for path, name in self._values.items()
         }
-        ends = [0]
-        for episode in self.each_or_stored():
+        bounds = [0]
+        for episode in self.iter_items():
             if isinstance(episode, Location):
                 num_rows = _copy(episode, [*columns.values(), *values.values()], sidecar_writer)
-                ends.append(ends[-1] + num_rows)
+                bounds.append(bounds[-1] + num_rows)
                 continue
             last = episode.num_steps - episode.final_observation_known
-            ends.append(ends[-1] + last)
+            bounds.append(bounds[-1] + last)
             kept_columns = sidecar.columns(episode)
             for path, array in columns.items():
                 rows = kept_columns[path][:last]
@@ -196,25 +196,25 @@ class ZarrExport(Export):
             sidecar_writer.add(episode)
         for array in (*columns.values(), *values.values()):
             array.finish()
-        writer.array(EPISODE_ENDS, np.array(ends[1:], np.int64))
+        writer.array(EPISODE_ENDS, np.array(bounds[1:], np.int64))
 
     def _array(
         self, writer: ZarrWriter, name: str, field: Field, *, is_kept: bool = False
     ) -> ArrayWriter:
         if is_kept:
-            described = self._buffer["images"][name.removeprefix(DATA)]
+            header = self._buffer["images"][name.removeprefix(DATA)]
         else:
-            described = rows_json(field.column_dtype, field.shape, self._compressor)
-        return ArrayWriter(writer, name, described, self._buffer["attributes"].get(name))
+            header = rows_json(field.column_dtype, field.shape, self._compressor)
+        return ArrayWriter(writer, name, header, self._buffer["attributes"].get(name))
 
 
 def _copy(location: Location, arrays: Iterable[ArrayWriter], sidecar_writer: SidecarWriter) -> int:
     """Copies an episode of a staged part; returns its number of rows."""
     part, sidecar = stored_in(location, ZarrSource)
-    stored, rows = part.stored_rows(location.index)
+    arrays_of_part, rows = part.stored_rows(location.index)
     episode_row = range(location.index, location.index + 1)
     for array in arrays:
-        array.copy(stored[array.name], episode_row if array.name.startswith(META) else rows)
+        array.copy(arrays_of_part[array.name], episode_row if array.name.startswith(META) else rows)
     sidecar_writer.copy(sidecar, location.split, location.index)
     return len(rows)
 

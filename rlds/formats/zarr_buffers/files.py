@@ -59,8 +59,8 @@ class ZarrFiles:
             check_is_file(self.path)
             with source_errors(self.path):
                 names = self._open_archive().namelist()
-                ends = [name for name in names if f"/{name}".endswith(f"/{_EPISODE_ENDS}")]
-                self._prefix = ends[0].removesuffix(_EPISODE_ENDS) if len(ends) == 1 else ""
+                paths = [name for name in names if f"/{name}".endswith(f"/{_EPISODE_ENDS}")]
+                self._prefix = paths[0].removesuffix(_EPISODE_ENDS) if len(paths) == 1 else ""
         elif not self.has(_EPISODE_ENDS):
             self.path /= "replay_buffer.zarr"
         if not self.has(_EPISODE_ENDS):
@@ -114,8 +114,8 @@ class ZarrFiles:
             try:
                 check_is_file(self.path / name)
                 if (size := int((self.path / name).stat().length)) > max_bytes:
-                    fault = f"the file has {size:,} bytes, expected at most {max_bytes:,.0f}"
-                    raise SourceError(fault, file=self.path, field=name)
+                    problem = f"the file has {size:,} bytes, expected at most {max_bytes:,.0f}"
+                    raise SourceError(problem, file=self.path, field=name)
                 return bytes((self.path / name).read_bytes())
             except (FileNotFoundError, NotADirectoryError):
                 check_link(self.path / name)
@@ -130,8 +130,8 @@ class ZarrFiles:
 
     def arrays(self) -> list[str]:
         """Returns the paths of all arrays, in order, including arrays without `.zarray`."""
-        listed = json.loads(self.read(_CONSOLIDATED) or b"{}").get("metadata", {})
-        names = {name.removesuffix(f"/{ARRAY}") for name in listed if name.endswith(f"/{ARRAY}")}
+        entries = json.loads(self.read(_CONSOLIDATED) or b"{}").get("metadata", {})
+        names = {name.removesuffix(f"/{ARRAY}") for name in entries if name.endswith(f"/{ARRAY}")}
         return sorted({*names, *self._arrays_below("")})
 
     def _arrays_below(self, group: str) -> Iterator[str]:

@@ -36,7 +36,7 @@ from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
     About,
-    Can,
+    Capabilities,
     Fields,
     Lengths,
     Origin,
@@ -133,7 +133,7 @@ class ZarrSource(Source):
                 for name in [*arrays]
                 if name in sidecar_names or name.startswith(SIDECAR_COLUMNS)
             }
-            self._arrays, self._ends = arrays, _read_ends(arrays[EPISODE_ENDS])
+            self._arrays, self._end_rows = arrays, _read_ends(arrays[EPISODE_ENDS])
             self._data = [array for name, array in arrays.items() if name.startswith(DATA)]
             if not self._data:
                 raise SourceError("the group data has no arrays", file=self._files.path)
@@ -148,9 +148,9 @@ class ZarrSource(Source):
                 raise ValueError(f"per_episode: the name {name!r} is reserved")
         # The start rows of episodes, and the end of the last one, which may be aborted.
         self._num_rows = min(map(len, self._data))
-        ends = self._ends.tolist()
-        is_aborted = self._num_rows > max(ends, default=0)
-        self._bounds = [0, *ends, *([self._num_rows] if is_aborted else [])]
+        end_rows = self._end_rows.tolist()
+        is_aborted = self._num_rows > max(end_rows, default=0)
+        self._bounds = [0, *end_rows, *([self._num_rows] if is_aborted else [])]
         # Arrays by the paths of their fields: fields of steps, constants of episodes with a row for
         # each step, and fields of episodes with a row for each episode.
         self._steps, self._constants = {}, {}
@@ -164,7 +164,7 @@ class ZarrSource(Source):
             name: array
             for name, array in arrays.items()
             if name.startswith(META) and name != EPISODE_ENDS
-            if not is_aborted and array.shape[:1] == (len(ends),)
+            if not is_aborted and array.shape[:1] == (len(end_rows),)
         }
         self._times = None if self._sidecar_arrays else arrays.get(_TIME_ARRAY)
         num_filmed = len(self._bounds) - 1 if self._times in self._steps.values() else 0
@@ -205,10 +205,10 @@ class ZarrSource(Source):
         metadata = {
             "attributes": self._attributes(),
             "values": {
-                it.name: {"dtype": it.dtype.str, "values": _json_values(it)}
-                for it in metadata_arrays
+                array.name: {"dtype": array.dtype.str, "values": _json_values(array)}
+                for array in metadata_arrays
             },
-            "images": {array.name.removeprefix(DATA): array.described for array in kept_arrays},
+            "images": {array.name.removeprefix(DATA): array.header for array in kept_arrays},
         }
         return About(
             description="Episodes of a replay buffer in Zarr.",
@@ -230,13 +230,13 @@ class ZarrSource(Source):
 
     @property
     @override
-    def can(self) -> Can:
-        return Can(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             video=self._video,
             lengths=self._lengths,
             reads_rows=True,
             totals=self._totals,
-            faults=self._faults,
+            faults=self._find_faults,
             sidecar=self._sidecar,
         )
 
@@ -247,11 +247,11 @@ class ZarrSource(Source):
         if SIDECAR_ENDS not in self._sidecar_arrays:
             return StoredSidecar.from_text(text.tobytes(), path, self._read_stream)
         arrays = self._sidecar_arrays
-        ends, rows = arrays[SIDECAR_ENDS].all(), arrays[SIDECAR_BYTES].read
-        return PackedSidecar.in_arrays(path, text, ends, rows)
+        end_offsets, rows = arrays[SIDECAR_ENDS].all(), arrays[SIDECAR_BYTES].read
+        return PackedSidecar.in_arrays(path, text, end_offsets, rows)
 
-    def _read_stream(self, stream: str, begin: int, end: int) -> Any:
-        return self._sidecar_arrays[SIDECAR_COLUMNS + stream].read(begin, end).data
+    def _read_stream(self, stream: str, start: int, end: int) -> Any:
+        return self._sidecar_arrays[SIDECAR_COLUMNS + stream].read(start, end).data
 
     @override
     def inputs(self) -> Sequence[str | os.PathLike[str]]:
@@ -271,7 +271,7 @@ class ZarrSource(Source):
     def _totals(self, split: str) -> Mapping[str, int]:
         return {"rows": self._num_rows}
 
-    def _faults(self, split: str) -> Iterator[SourceError]:
+    def _find_faults(self, split: str) -> Iterator[SourceError]:
         expected = self._num_rows
         for array in self._data:
             if len(array) != expected:
@@ -287,46 +287,46 @@ class ZarrSource(Source):
     def read(
         self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
-        first, after = self._bounds[index : index + 2]
-        if after > self._num_rows:
-            fault = f"the episode ends at {after}, but the arrays have {self._num_rows} rows"
-            raise SourceError(fault, file=self._files.path, field=EPISODE_ENDS)
-        if first == after and fields is None:
+        first_row, end_row = self._bounds[index : index + 2]
+        if end_row > self._num_rows:
+            problem = f"the episode ends at {end_row}, but the arrays have {self._num_rows} rows"
+            raise SourceError(problem, file=self._files.path, field=EPISODE_ENDS)
+        if first_row == end_row and fields is None:
             raise self._arrays[EPISODE_ENDS].error("an episode without rows", index)
-        if after > first:
-            self._data[0].check_row(after - 1)
-        length = after - first
-        begin, end, _ = rows.indices(length)
+        if end_row > first_row:
+            self._data[0].check_row(end_row - 1)
+        length = end_row - first_row
+        start, end, _ = rows.indices(length)
         # In an exported buffer, an episode may have no row.
-        derived = step_flags([max(length, 1)], [False])
-        derived[rlds.DISCOUNT] = np.ones(length, np.float32)
-        steps = {path: column[begin : min(end, length)] for path, column in derived.items()}
+        flags = step_flags([max(length, 1)], [False])
+        flags[rlds.DISCOUNT] = np.ones(length, np.float32)
+        steps = {path: column[start : min(end, length)] for path, column in flags.items()}
         for path in self.fields.step_paths(fields):
             if path in self._steps:
                 array = self._steps[path]
                 read = array.files_of_rows if self._is_kept(array) else array.read
-                steps[path] = read(first + begin, first + end)
+                steps[path] = read(first_row + start, first_row + end)
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest(steps),
-            origin=Origin(str(self._files.path.name), first, after),
+            origin=Origin(str(self._files.path.name), first_row, end_row),
             truncated=True,
             final_observation_known=False,
-            complete=index < len(self._ends),
-            metadata=self._values(index, first, after, self.fields.episode_paths(fields)),
+            complete=index < len(self._end_rows),
+            metadata=self._values(index, first_row, end_row, self.fields.episode_paths(fields)),
             counts={"rows": length},
         )
 
-    def _values(self, index: int, begin: int, end: int, paths: Sequence[str]) -> dict[str, Any]:
+    def _values(self, index: int, start: int, end: int, paths: Sequence[str]) -> dict[str, Any]:
         """Reads fields of an episode."""
         values: dict[str, Any] = {}
         for path in paths:
             if path in self._episode_arrays:
                 values[path] = self._episode_arrays[path].read(index, index + 1)[0]
             elif path in self._constants:
-                values[path] = _constant(self._constants[path], begin, end)
+                values[path] = _read_constant(self._constants[path], start, end)
         if any(path.startswith(f"{VIDEO}/") for path in paths) and self._times is not None:
-            values |= self._videos.read(index, self._times.read(begin, end))
+            values |= self._videos.read(index, self._times.read(start, end))
         return nest(values)
 
 
@@ -369,22 +369,22 @@ def _file_field(array: ZarrArray) -> Field:
 def _read_ends(array: ZarrArray) -> np.ndarray:
     if len(array.shape) != 1 or array.dtype.kind not in "iu":
         raise array.error(f"{array.dtype} of shape {array.shape}, expected integers")
-    ends = array.all().astype(np.int64)
-    falls = np.flatnonzero(np.diff(ends, prepend=0) < 0)
-    if len(falls):
-        raise array.error(f"{ends[falls[0]]}, expected at least the previous end", int(falls[0]))
-    return ends
+    rows = array.all().astype(np.int64)
+    drops = np.flatnonzero(np.diff(rows, prepend=0) < 0)
+    if len(drops):
+        raise array.error(f"{rows[drops[0]]}, expected at least the previous end", int(drops[0]))
+    return rows
 
 
-def _constant(array: ZarrArray, begin: int, end: int) -> Any:
+def _read_constant(array: ZarrArray, start: int, end: int) -> Any:
     """Returns the constant value of an array in an episode."""
-    rows = array.read(begin, end)
+    rows = array.read(start, end)
     values = [row.tolist() if row.dtype == object else row.tobytes() for row in rows]
     differing = [row for row, value in enumerate(values) if value != values[0]]
     if differing:
-        fault = (
+        problem = (
             "the value differs from the first row of the episode; leave it out of per_episode "
             "to read it as a step field"
         )
-        raise array.error(fault, begin + differing[0])
+        raise array.error(problem, start + differing[0])
     return rows[0]

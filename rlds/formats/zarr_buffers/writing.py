@@ -83,11 +83,11 @@ class ZarrWriter:
 
     def array(self, name: str, values: np.ndarray, attributes: Any = None) -> None:
         """Writes an array as one uncompressed chunk."""
-        described = _array_json(values.dtype, [max(size, 1) for size in values.shape], None)
-        described["shape"] = list(values.shape)
-        self.describe(f"{name}/{ARRAY}", described, attributes)
+        header = _array_json(values.dtype, [max(size, 1) for size in values.shape], None)
+        header["shape"] = list(values.shape)
+        self.describe(f"{name}/{ARRAY}", header, attributes)
         if values.size:
-            data = values.astype(described["dtype"], copy=False).tobytes()
+            data = values.astype(header["dtype"], copy=False).tobytes()
             self.put(f"{name}/{'.'.join('0' * values.ndim) or '0'}", data)
 
 
@@ -97,7 +97,7 @@ class ArrayWriter:
     Args:
       writer: The hierarchy.
       name: The path of the array.
-      described: The content of `.zarray`, whose number of rows is replaced. Chunks hold whole rows.
+      header: The content of `.zarray`, whose number of rows is replaced. Chunks hold whole rows.
       attributes: The content of `.zattrs`.
 
     Attributes:
@@ -106,12 +106,12 @@ class ArrayWriter:
     """
 
     def __init__(
-        self, writer: ZarrWriter, name: str, described: Mapping[str, Any], attributes: Any = None
+        self, writer: ZarrWriter, name: str, header: Mapping[str, Any], attributes: Any = None
     ) -> None:
         self._writer, self.name, self._attributes = writer, name, attributes
-        self._described = dict(described)
-        self._chunk_rows, *self._row_shape = described["chunks"]
-        self._separator = described.get("dimension_separator") or "."
+        self._header = dict(header)
+        self._chunk_rows, *self._row_shape = header["chunks"]
+        self._separator = header.get("dimension_separator") or "."
         self.num_rows = 0
         self._waiting: list[np.ndarray] = []
         self._num_waiting = 0
@@ -123,12 +123,12 @@ class ArrayWriter:
         self._waiting.append(rows)
         if self._num_waiting < self._chunk_rows:
             return
-        waiting = np.concatenate(self._waiting)
-        end = len(waiting) // self._chunk_rows * self._chunk_rows
-        first = self.num_rows - len(waiting)
-        for begin in range(0, end, self._chunk_rows):
-            self._put_rows(first + begin, waiting[begin : begin + self._chunk_rows])
-        self._waiting, self._num_waiting = [waiting[end:].copy()], len(waiting) - end
+        waiting_rows = np.concatenate(self._waiting)
+        end = len(waiting_rows) // self._chunk_rows * self._chunk_rows
+        first = self.num_rows - len(waiting_rows)
+        for start in range(0, end, self._chunk_rows):
+            self._put_rows(first + start, waiting_rows[start : start + self._chunk_rows])
+        self._waiting, self._num_waiting = [waiting_rows[end:].copy()], len(waiting_rows) - end
 
     def append_chunks(self, chunks: np.ndarray) -> None:
         """Appends rows as encoded chunks; empty bytes write no chunk."""
@@ -152,15 +152,15 @@ class ArrayWriter:
         """Writes the remaining rows and the metadata."""
         if self._num_waiting:
             self._put_rows(self.num_rows - self._num_waiting, np.concatenate(self._waiting))
-        self._described["shape"] = [self.num_rows, *self._row_shape]
-        self._writer.describe(f"{self.name}/{ARRAY}", self._described, self._attributes)
+        self._header["shape"] = [self.num_rows, *self._row_shape]
+        self._writer.describe(f"{self.name}/{ARRAY}", self._header, self._attributes)
 
     def _put_rows(self, first: int, rows: np.ndarray) -> None:
         """Writes a chunk; pads the last one."""
-        chunk = np.zeros((self._chunk_rows, *self._row_shape), self._described["dtype"])
+        chunk = np.zeros((self._chunk_rows, *self._row_shape), self._header["dtype"])
         chunk[: len(rows)] = rows
         name = self._file(first // self._chunk_rows)
-        self._writer.put(name, _compress(chunk, self._described["compressor"]))
+        self._writer.put(name, _compress(chunk, self._header["compressor"]))
 
     def _file(self, index: int) -> str:
         """Returns the path of a chunk."""
@@ -171,11 +171,11 @@ class ArrayWriter:
 def _compress(chunk: np.ndarray, compressor: Mapping[str, Any]) -> bytes:
     """Compresses in one thread, because several threads of Blosc store blocks in random order."""
     codec, blosc = import_extra("numcodecs").get_codec(compressor), import_extra("numcodecs.blosc")
-    before, blosc.use_threads = blosc.use_threads, False
+    uses_threads, blosc.use_threads = blosc.use_threads, False
     try:
         return bytes(codec.encode(chunk))
     finally:
-        blosc.use_threads = before
+        blosc.use_threads = uses_threads
 
 
 def _array_json(dtype: np.dtype, chunks: list[int], compressor: Any) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class TableExport(Export):
     def write(self, path):
         path.mkdir()
         with SidecarWriter.in_folder(path, self.sidecar) as sidecar:
-            for index, episode in enumerate(self.each()):
+            for index, episode in enumerate(self.iter_episodes()):
                 sidecar.add(episode)
                 for field, column in self.sidecar.rows(episode).items():
                     np.save(path / f"{index}.{self.sidecar.paths[field]}.npy", column)

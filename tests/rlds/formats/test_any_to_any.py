@@ -12,7 +12,7 @@ import rlds.sources
 from rlds import from_sars
 from rlds.editing import Set
 from rlds.raw_files.image_files import black_jpeg
-from rlds.sources import Can, Field, Lengths, Origin, Source, SourceEpisode, export
+from rlds.sources import Capabilities, Field, Lengths, Origin, Source, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.source import About, Fields
 from rlds.sources.testing import differences
@@ -270,8 +270,10 @@ def test_names_with_the_suffix_of_another_kind_are_refused(tmp_path):
 def test_an_episode_without_a_transition_is_an_error_before_others_are_read(tmp_path, format):
     class Short(Sample):
         @property
-        def can(self) -> Can:
-            return Can(lengths=lambda split: Lengths.create([9, 9, 1, *[9] * (len(self) - 3)]))
+        def capabilities(self) -> Capabilities:
+            return Capabilities(
+                lengths=lambda split: Lengths.create([9, 9, 1, *[9] * (len(self) - 3)])
+            )
 
         def __len__(self) -> int:
             return self.num_episodes("train")

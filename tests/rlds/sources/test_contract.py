@@ -34,7 +34,7 @@ from rlds.robotics import DatasetMeaning
 from rlds.sources import (
     About,
     AnySource,
-    Can,
+    Capabilities,
     Episodes,
     Lengths,
     Origin,
@@ -60,7 +60,7 @@ from rlds_ecosystem.model.nests import leaves_at
 from rlds_ecosystem.video_codec import Video
 
 MEMBERS = {name for name in {*dir(Source), *AnySource.__annotations__} if name[0] != "_"}
-ABILITIES = {field.name for field in dataclasses.fields(Can)}
+ABILITIES = {field.name for field in dataclasses.fields(Capabilities)}
 FACTS = {field.name for field in dataclasses.fields(About)}
 
 _SIZE = (400, 400, 3)  # The viewer reads spans of eight images of this size.
@@ -86,7 +86,7 @@ class RecordingSource(ClipSource):
     def __init__(self, file):
         super().__init__(file)
         self.file, self.accessed = file, set()
-        self.opened = Files(file)
+        self.opened_files = Files(file)
 
     def _note(self, ability, answer):
         def call(*arguments):
@@ -117,7 +117,7 @@ class RecordingSource(ClipSource):
         return copy
 
     @property
-    def can(self):
+    def capabilities(self):
         answers = {
             "lengths": lambda split: Lengths.create([7, 14, 19], final_observation_known=False),
             "totals": lambda split: {"steps": 40},
@@ -126,14 +126,14 @@ class RecordingSource(ClipSource):
             "shards": lambda split: [1, 2],
             "image_files": self._copy,
             "run": lambda split, begin, end: [],
-            "hold_open": lambda: self.opened_files,
+            "hold_open": lambda: self.held_file,
             "sidecar": lambda: None,
         }
         calls = {name: self._note(name, answer) for name, answer in answers.items()}
-        return Can(reads_rows=True, keeps_keys=True, video="frames", quality=71, **calls)
+        return Capabilities(reads_rows=True, keeps_keys=True, video="frames", quality=71, **calls)
 
     @property
-    def opened_files(self):
+    def held_file(self):
         return open(self.file, "rb")
 
 
@@ -177,7 +177,7 @@ def _unify(source):
     sources = {"blue": "blue", "joints": "observation/joints"}
     stored_fields = dict(leaves_at(source.fields.steps, None))
     return UniformFields(
-        source, stored_fields, source.can.lengths("train"), new_fields, sources, 1.0, {}
+        source, stored_fields, source.capabilities.lengths("train"), new_fields, sources, 1.0, {}
     )
 
 
@@ -265,7 +265,10 @@ _OTHER_FLAGS = JoinedSource, FlagsView, UniformFields
 def _use(view, name, split):
     """Uses an ability of a view."""
     arguments = {"origin": (split, 1), "image_files": ()}
-    answer = getattr(view.can, name)(*arguments.get(name, () if name == "hold_open" else (split,)))
+    parameters = arguments.get(name, () if name == "hold_open" else (split,))
+    answer = getattr(view.capabilities, name)(*parameters)
+        *arguments.get(name, () if name == "hold_open" else (split,))
+    )
     if name == "hold_open":
         with answer:
             pass
@@ -280,9 +283,9 @@ def test_views_forward_all_other_abilities_and_facts(recording, kind):
     for name in ABILITIES - _NO_VIEW.keys():
         recording.accessed.clear()
         if name in ("reads_rows", "video", "quality"):
-            reaches = getattr(view.can, name) == getattr(recording.can, name)
+            reaches = getattr(view.capabilities, name) == getattr(recording.capabilities, name)
         else:
-            reaches = getattr(view.can, name) is not None
+            reaches = getattr(view.capabilities, name) is not None
             if reaches:
                 _use(view, name, split)
                 reaches = name in recording.accessed
@@ -337,7 +340,7 @@ def test_the_viewer_reads_no_more_than_a_view_needs(recording, kind):
     steps = SourceSteps(Episodes(view, view.splits[0]), 1, Cache(1 << 26))
     assert steps.num_steps == 14
     assert steps.step(2, ["blue"])["blue"].shape == _SIZE
-    assert recording.rows == (slice(0, 8) if view.can.reads_rows else slice(None))
+    assert recording.rows == (slice(0, 8) if view.capabilities.reads_rows else slice(None))
 
 
 def test_columns_have_no_values_of_unselected_episodes(recording):
@@ -349,8 +352,8 @@ def test_columns_have_no_values_of_unselected_episodes(recording):
 
 
 def test_the_contract_is_small():
-    members = "about", "fields", "can", "splits", "inputs", "num_episodes", "key", "read"
-    assert {*members, "bases", "may_grow", "opened"} == MEMBERS
+    members = "about", "fields", "capabilities", "splits", "inputs", "num_episodes", "key", "read"
+    assert {*members, "bases", "may_grow", "opened_files"} == MEMBERS
 
 
 STORAGE = {name for name in {*dir(Storage), *Storage.__annotations__} if name[0] != "_"}

@@ -100,7 +100,10 @@ def test_missing_or_foreign_sidecar_causes_a_warning(raw, tmp_path):
     with pytest.warns(UserWarning, match=r"bare/\.rlds: it is missing\. The data has a sidecar"):
         episodes = rlds.sources.open(bare)
     assert [len(episode) for episode in episodes] == [4, 5, 6]  # The lengths of LeRobot.
-    [fault] = [fault for fault in episodes.source.can.faults("train") if ".rlds" in str(fault)]
+    faults = episodes.source.capabilities.faults("train")
+    [fault] = [fault for fault in faults if ".rlds" in str(fault)]
+        fault for fault in episodes.source.capabilities.faults("train") if ".rlds" in str(fault)
+    ]
     assert isinstance(fault, SourceError)
     rlds.sources.export(rlds.sources.open(target).select([0, 1]), "lerobot", tmp_path / "two")
     shutil.rmtree(swapped / ".rlds")

@@ -11,7 +11,7 @@ from toy_source import ToySource
 import rlds.sources
 from rlds.editing.changes import AddView, DropView, FillView, RenameView, fields_of
 from rlds.editing.trimming import FlagsView, TrimView
-from rlds.sources import About, Can, Episodes, Lengths, View
+from rlds.sources import About, Capabilities, Episodes, Lengths, View
 from rlds.sources.joined_source import JoinedSource
 from rlds.sources.testing import check_export, check_source, check_view, differences
 from rlds.sources.view import SelectedSource
@@ -68,7 +68,7 @@ class ChangedBySelection(ToySource):
 
 
 class OffByOne(ToySource):
-    can = Can(reads_rows=True)
+    capabilities = Capabilities(reads_rows=True)
 
     def read(self, split, index, fields=None, rows=slice(None)):
         episode = super().read(split, index)
@@ -79,11 +79,15 @@ class OffByOne(ToySource):
 
 
 class WrongLengths(ToySource):
-    can = Can(lengths=lambda split: Lengths.create([9] * 100, final_observation_known=True))
+    capabilities = Capabilities(
+        lengths=lambda split: Lengths.create([9] * 100, final_observation_known=True)
+    )
+        lengths=lambda split: Lengths.create([9] * 100, final_observation_known=True)
+    )
 
 
 class WrongTotals(ToySource):
-    can = Can(totals=lambda split: {"rows": 1})
+    capabilities = Capabilities(totals=lambda split: {"rows": 1})
 
 
 class OptionsThatAreNoJson(ToySource):

@@ -86,7 +86,7 @@ def test_all_arrays_and_metadata_are_read(folder):
             assert clip["clip"] == encoded("h264", raw.frames, seed=seed + 3 * episode_id)
             missing = len(raw.depth) - raw.frames
             assert clip["frames"].tolist() == [*range(raw.frames), *[-1] * missing]
-    (fault,) = episodes.source.can.faults("train")
+    (fault,) = episodes.source.capabilities.faults("train")
     assert "task_1000.json, episode 1000/2: the file has no entry" in str(fault)
     joints = episodes.spec["steps"]["action"]["joint"]["position"]
     assert joints.names[:2] == ("left_joint_1", "left_joint_2")

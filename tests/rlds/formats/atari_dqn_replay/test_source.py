@@ -307,7 +307,7 @@ def test_reading_resumes_after_any_episode(tmp_path, every):
 def test_totals_are_counted_in_the_arrays(tmp_path):
     episodes = make_episodes(5, -9, 6)
     write(tmp_path, episodes, capacity=12, every=7)
-    assert AtariDqnReplaySource(tmp_path).can.totals("train") == {
+    assert AtariDqnReplaySource(tmp_path).capabilities.totals("train") == {
         "terminal_rows": 2,
         "reward_rows": sum(np.count_nonzero(episode.rewards) for episode in episodes),
     }

@@ -58,7 +58,7 @@ def test_overlapping_annotations_are_all_kept(tmp_path):
             )
         assert len(actual["text"]) == len(rows)
     assert [e.metadata["scene"] for e in episodes] == ["calvin_scene_A", "calvin_scene_B"]
-    faults = [str(fault) for fault in episodes.source.can.faults("training")]
+    faults = [str(fault) for fault in episodes.source.capabilities.faults("training")]
     assert len(faults) == 3
     assert "row 3: the window from 64 to 70 is outside all ranges" in faults[0]
     assert "row 4: the window from 104 to 107" in faults[1]

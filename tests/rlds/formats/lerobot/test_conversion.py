@@ -94,7 +94,7 @@ def test_recordings_of_lerobot_are_read(tmp_path):
     """Three episodes, in one table and one video."""
     assert foreign_readers.run("lerobot", _RECORD, tmp_path / "made") == 15
     source = with_video(LeRobotSource(tmp_path / "made", video="frames"))
-    assert list(source.can.faults("train")) == []
+    assert list(source.capabilities.faults("train")) == []
     for index in range(3):
         steps = source.read("train", index).steps
         rows = np.arange(4 + index)

@@ -624,7 +624,7 @@ def test_task_columns_are_declared_with_an_option(tmp_path):
     assert actual == [["lay the table", "b"], [None, "c"]]
     assert LeRobotSource(tmp_path / "made").task_columns == [name, "text"]
     raw.write_tasks(path)  # The numbers then have no texts.
-    [fault] = [f for f in LeRobotSource(path).can.faults("train") if f.field == TEXT]
+    [fault] = [f for f in LeRobotSource(path).capabilities.faults("train") if f.field == TEXT]
     assert fault.problem == "the dataset has no task 4"
     with pytest.raises(ValueError, match=rf"episode 0, {TEXT}: 5 has no text .* task_columns=\[\]"):
         rlds.edit(path, Delete(episodes=[0]))
@@ -634,7 +634,7 @@ def test_task_columns_are_declared_with_an_option(tmp_path):
     assert not LeRobotSource(path).task_columns
     drop_last_value(max((path / "data").rglob("*.parquet")), TEXT)
     source = LeRobotSource(path, task_columns=[TEXT])
-    assert not [*source.can.faults("train")]  # Reading the episode reports it.
+    assert not [*source.capabilities.faults("train")]  # Reading the episode reports it.
     with pytest.raises(SourceError, match="no value"):
         source.read("train", 1)
 

@@ -73,8 +73,8 @@ def test_all_columns_and_frames_are_read(tmp_path, version):
     data = raw.episodes()
     assert rlds.sources.format_of(tmp_path) == "lerobot"
     assert reading.lengths(source, "train").num_steps.tolist() == list(raw.LENGTHS)
-    assert source.can.totals("train") == {"rows": sum(raw.LENGTHS)}
-    assert list(source.can.faults("train")) == []
+    assert source.capabilities.totals("train") == {"rows": sum(raw.LENGTHS)}
+    assert list(source.capabilities.faults("train")) == []
     for index in [*range(3), 0, 2, 1]:  # In order, and in no order.
         episode = source.read("train", index)
         check_steps(episode.steps, expected_steps(data[index]))
@@ -472,7 +472,7 @@ def test_columns_of_all_kinds_are_read(tmp_path):
     assert steps["blob"].tolist() == [b"a", b"", b"\0"]
     assert steps["half"].dtype == np.float16
     assert steps["flat"].tolist() == np.arange(12.0).reshape(3, 2, 2).tolist()
-    assert {error.field for error in source.can.faults("train")} == {
+    assert {error.field for error in source.capabilities.faults("train")} == {
         f"features/{name}" for name in kinds if name != "flat"
     }
 
@@ -488,7 +488,7 @@ def test_splits_of_info_are_kept_if_they_are_valid(tmp_path):
         source = LeRobotSource(tmp_path / "other")
         assert list(source.splits) == ["train"]
         assert source.num_episodes("train") == 3
-        assert [error.field for error in source.can.faults("train")] == ["splits"]
+        assert [error.field for error in source.capabilities.faults("train")] == ["splits"]
 
 
 # --- What goes wrong.
@@ -586,10 +586,10 @@ def test_tasks_in_another_order_keep_their_texts_and_are_reported(tmp_path):
         source = LeRobotSource(tmp_path / version)
         for index, data in enumerate(raw.episodes()):
             check_steps(source.read("train", index).steps, expected_steps(data))
-        faults = [str(error) for error in source.can.faults("train")]
+        faults = [str(error) for error in source.capabilities.faults("train")]
         assert len(faults) == (version == "3")
     assert "expected 0, 1, ...: LeRobot reads wrong tasks" in str(
-        next(LeRobotSource(tmp_path / "3").can.faults("train"))
+        next(LeRobotSource(tmp_path / "3").capabilities.faults("train"))
     )
 
 
@@ -708,7 +708,7 @@ def test_wrong_counts_in_info_json_are_reported(tmp_path):
         tmp_path, info={**counts, "features": {**raw.FEATURES, "gone": raw.FEATURES["mode"]}}
     )
     source = LeRobotSource(tmp_path)
-    assert [error.field for error in source.can.faults("train")] == [
+    assert [error.field for error in source.capabilities.faults("train")] == [
         "codebase_version",
         "total_episodes",
         "total_frames",
@@ -731,7 +731,7 @@ def test_wrong_counts_in_info_json_are_reported(tmp_path):
 def test_columns_that_differ_from_info_json_are_reported(tmp_path, name, changes, message):
     features = {**raw.FEATURES, name: {**raw.FEATURES[name], **changes}}
     raw.write_v3(tmp_path, info={"features": features})
-    [error] = LeRobotSource(tmp_path).can.faults("train")
+    [error] = LeRobotSource(tmp_path).capabilities.faults("train")
     assert error.field == f"features/{name}"
     with pytest.raises(SourceError, match=message):
         raise error

@@ -75,7 +75,7 @@ def test_episodes_have_the_rows_of_the_file(tmp_path, kind):
     metadata = episodes.metadata["maniskill"]
     assert metadata["file"] == name
     assert {**metadata["json"], "episodes": content["episodes"]} == content
-    assert list(episodes.source.can.faults("train")) == []
+    assert list(episodes.source.capabilities.faults("train")) == []
     # A range of rows has the same values, including the placeholder of the last step.
     all_steps, columns = episodes.columns(0), episodes.columns(0, ["success", "env_states"], 2, 5)
     np.testing.assert_array_equal(columns["success"], all_steps["success"][2:5])
@@ -85,7 +85,9 @@ def test_episodes_have_the_rows_of_the_file(tmp_path, kind):
 def test_episodes_in_only_one_of_the_two_files_are_reported(tmp_path):
     path = raw_maniskill.write(tmp_path / "t.h5", {0: 3, 4: 2, 5: 3}, entries=[5, 0, 7])
     episodes = rlds.sources.open(path)
-    assert [str(fault).partition(", ")[2] for fault in episodes.source.can.faults("train")] == [
+    assert [
+        str(fault).partition(", ")[2] for fault in episodes.source.capabilities.faults("train")
+    ] == [
         "episode traj_7, row 2: listed, but t.h5 has no traj_7",
         "episode traj_4: t.json does not list it",
     ]

@@ -132,7 +132,7 @@ def test_features_have_the_types_and_shapes_of_the_spaces():
     assert repr(stored["parts"]["_index_2"]) == "Text(shape=(), dtype=string)"
     metadata = source.about.metadata
     assert metadata["minari"] == raw_minari.read_metadata(raw_minari.directory_of("all-v1"))
-    assert source.can.totals("train") == {"total_episodes": 4, "total_steps": 10}
+    assert source.capabilities.totals("train") == {"total_episodes": 4, "total_steps": 10}
 
 
 def test_flags_decide_how_an_episode_ends():

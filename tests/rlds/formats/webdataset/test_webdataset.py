@@ -66,7 +66,9 @@ def test_samples_that_are_episodes_are_read(tmp_path):
         assert episode.metadata["robot"] == 7
         assert episode.metadata["code"] == b"a pickle"
     assert episodes.columns(2, ["observation/wrist"])["observation"]["wrist"].shape == (4, 4, 6, 3)
-    assert episodes.source.can.totals("train")["members"] == sum(len(s) - 2 for s in expected)
+    assert episodes.source.capabilities.totals("train")["members"] == sum(
+        len(s) - 2 for s in expected
+    )
     renamed = rlds.sources.open(
         path, fields={"state.npy": "observation/state", "code.pyd": "", "wrist": "image"}
     )
@@ -163,7 +165,7 @@ def test_a_truncated_file_keeps_its_complete_samples(tmp_path):
     for size in range(512 * 30, len(data) + 1, 512):
         path.write_bytes(data[:size])
         episodes = rlds.sources.open(path, format="webdataset")
-        assert len(list(episodes.source.can.faults("train"))) == (size < end_of_data)
+        assert len(list(episodes.source.capabilities.faults("train"))) == (size < end_of_data)
         *complete, last = range(len(episodes))
         assert all(episodes[index].complete for index in complete)
         try:
@@ -182,7 +184,7 @@ def test_a_missing_long_name_takes_no_memory(tmp_path, kind):
     end = -(-len(archive.rstrip(b"\0")) // 512) * 512
     path.write_bytes(archive[:end] + long_name)
     episodes = rlds.sources.open(path, format="webdataset")
-    assert len(list(episodes.source.can.faults("train"))) == 1
+    assert len(list(episodes.source.capabilities.faults("train"))) == 1
     path.write_bytes(long_name + archive)
     with pytest.raises(SourceError, match=r"a\.tar: .* a name of 1,099,511,627,776 bytes"):
         WebdatasetSource(path)

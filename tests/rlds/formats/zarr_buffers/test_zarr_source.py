@@ -58,7 +58,7 @@ def test_buffers_of_diffusion_policy_are_read(tmp_path, name):
     }
     assert actual["attributes"]["data/action"] == {"frame": "world"}
     assert actual["attributes"][""] == {"made by": "somebody"}
-    assert list(episodes.source.can.faults("train")) == []
+    assert list(episodes.source.capabilities.faults("train")) == []
 
 
 def test_rows_of_an_aborted_episode_become_an_incomplete_episode(tmp_path):
@@ -66,13 +66,13 @@ def test_rows_of_an_aborted_episode_become_an_incomplete_episode(tmp_path):
     episodes = rlds.sources.open(tmp_path)  # The folder of the buffer and of videos.
     assert check_rows(episodes, raw_zarr.pusht(aborted=3), [4, 6, 12, 15])
     assert [episode.complete for episode in episodes] == [True] * 3 + [False]
-    assert episodes.source.can.totals("train") == {"rows": 15}
+    assert episodes.source.capabilities.totals("train") == {"rows": 15}
     (path / "data" / "img" / ".zarray").write_text(
         (path / "data" / "img" / ".zarray").read_text().replace("15,", "14,", 1)
     )
     episodes = rlds.sources.open(path)
     assert episodes[3].num_steps == 2
-    faults = [str(fault) for fault in episodes.source.can.faults("train")]
+    faults = [str(fault) for fault in episodes.source.capabilities.faults("train")]
     assert len(faults) == 6
     assert "row 14, field 'data/action': 15 rows, but other arrays have 14" in faults[0]
 
