@@ -67,9 +67,7 @@ class Tables:
         source, start, split_slice = self._source, index, f"{split}[{index}:{index + 1}]"
         location = stored_location(source, split, index)
         # Reading the complete file costs the same.
-        if location and (
-            shards := location.source.capabilities.shards
-        ):  # The complete file costs the same.
+        if location and (shards := location.source.capabilities.shards):
             source, split, index = location
             shard_starts = [*itertools.accumulate(shards(split), initial=0)]
             shard = bisect.bisect_right(shard_starts, index) - 1

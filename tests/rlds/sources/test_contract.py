@@ -267,8 +267,6 @@ def _use(view, name, split):
     arguments = {"origin": (split, 1), "image_files": ()}
     parameters = arguments.get(name, () if name == "hold_open" else (split,))
     answer = getattr(view.capabilities, name)(*parameters)
-        *arguments.get(name, () if name == "hold_open" else (split,))
-    )
     if name == "hold_open":
         with answer:
             pass

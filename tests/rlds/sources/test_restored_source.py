@@ -102,8 +102,6 @@ def test_missing_or_foreign_sidecar_causes_a_warning(raw, tmp_path):
     assert [len(episode) for episode in episodes] == [4, 5, 6]  # The lengths of LeRobot.
     faults = episodes.source.capabilities.faults("train")
     [fault] = [fault for fault in faults if ".rlds" in str(fault)]
-        fault for fault in episodes.source.capabilities.faults("train") if ".rlds" in str(fault)
-    ]
     assert isinstance(fault, SourceError)
     rlds.sources.export(rlds.sources.open(target).select([0, 1]), "lerobot", tmp_path / "two")
     shutil.rmtree(swapped / ".rlds")

@@ -82,8 +82,6 @@ class WrongLengths(ToySource):
     capabilities = Capabilities(
         lengths=lambda split: Lengths.create([9] * 100, final_observation_known=True)
     )
-        lengths=lambda split: Lengths.create([9] * 100, final_observation_known=True)
-    )
 
 
 class WrongTotals(ToySource):
