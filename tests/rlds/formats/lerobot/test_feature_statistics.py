@@ -9,7 +9,7 @@ import pytest
 
 from rlds.formats.lerobot.feature_statistics import (
     QUANTILES,
-    Total,
+    FeatureTotals,
     column_statistics,
     image_statistics,
     sample_frames,
@@ -77,7 +77,7 @@ def test_statistics_of_images_are_computed_from_their_pixels(images):
 
 
 def test_totals_are_the_statistics_of_all_rows():
-    total, before = Total(), None
+    total, before = FeatureTotals(), None
     chunks = np.split(COLUMNS["state"].astype(float), [5, 6, 30])
     for chunk in chunks:
         total.add({"state": column_statistics(chunk)}, {"state": chunk})
@@ -89,7 +89,7 @@ def test_totals_are_the_statistics_of_all_rows():
         expected = np.quantile(COLUMNS["state"].astype(float), share, 0)
         np.testing.assert_allclose(actual[name], expected)
     assert before.features["state"]["count"].tolist() == [5]
-    restored = Total(total.features)
+    restored = FeatureTotals(total.features)
     assert not QUANTILES.keys() & restored.features["state"].keys()  # No rows have been read.
     for chunk in chunks:
         restored.add_quantiles({"state": column_statistics(chunk)}, {"state": chunk})
@@ -100,7 +100,7 @@ def test_quantiles_of_many_rows_are_exact_for_any_chunks():
     rng = np.random.default_rng(6)
     columns = [rng.normal(size=50_000), rng.random(50_000) < 0.3, rng.integers(0, 7, 50_000)]
     columns += [np.where(rng.random(50_000) < 0.2, np.inf, 1), np.arange(50_000) // 20_000]
-    rows, total = np.stack(columns, axis=1), Total()
+    rows, total = np.stack(columns, axis=1), FeatureTotals()
     for chunk in np.split(rows, 50):
         total.add({"state": column_statistics(chunk)}, {"state": chunk})
     actual, second = (copy.deepcopy(total).selections()["state"] for _ in range(2))
@@ -118,7 +118,7 @@ def test_quantiles_of_many_rows_are_exact_for_any_chunks():
 def test_image_quantiles_are_computed_from_all_pixels():
     """Quantiles of a dark episode and a shorter bright one are not averaged."""
     dark, bright = (np.linspace(a, a + 50, 2500).astype(np.uint8) for a in (0, 200))
-    total = Total()
+    total = FeatureTotals()
     for pixels, count in ((dark, 8), (bright, 2)):
         total.add({"top": image_statistics([pixels.reshape(50, 50, 1)] * count)}, {})
     pixels = np.concatenate([dark] * 8 + [bright] * 2) / 255
@@ -166,7 +166,7 @@ def test_statistics_equal_those_of_lerobot(tmp_path):
     ours = {name: column_statistics(column) for name, column in COLUMNS.items()}
     for name, images in zip(paths, IMAGES):
         ours[name] = image_statistics(images[sample_frames(len(images))])
-    total = Total()
+    total = FeatureTotals()
     for rows in (slice(0, 20), slice(20, 57)):
         names = [name for name in COLUMNS if name != "single"]
         total.add({name: column_statistics(COLUMNS[name][rows]) for name in names}, {})

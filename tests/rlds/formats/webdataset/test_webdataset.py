@@ -66,9 +66,8 @@ def test_samples_that_are_episodes_are_read(tmp_path):
         assert episode.metadata["robot"] == 7
         assert episode.metadata["code"] == b"a pickle"
     assert episodes.columns(2, ["observation/wrist"])["observation"]["wrist"].shape == (4, 4, 6, 3)
-    assert episodes.source.capabilities.totals("train")["members"] == sum(
-        len(s) - 2 for s in expected
-    )
+    totals = episodes.source.capabilities.totals("train")
+    assert totals["members"] == sum(len(s) - 2 for s in expected)
     renamed = rlds.sources.open(
         path, fields={"state.npy": "observation/state", "code.pyd": "", "wrist": "image"}
     )
