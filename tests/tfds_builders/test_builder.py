@@ -259,13 +259,13 @@ def test_too_many_shards_are_refused(raw, tmp_path):
 
 def test_a_file_that_differs_from_the_written_episodes_is_an_error(raw, tmp_path, monkeypatch):
     """A file has one episode twice, and lacks another."""
-    examples = export._Plan.examples
+    examples = export._ShardPlan.examples
 
     def lose_one(plan, shard):
         loaded = list(examples(plan, shard))
         return iter([*loaded[:-1], loaded[0]])
 
-    monkeypatch.setattr(export._Plan, "examples", lose_one)
+    monkeypatch.setattr(export._ShardPlan, "examples", lose_one)
     with pytest.raises(ValueError, match="differs from the written data; write it again"):
         convert(ToySource(raw), name="toy", data_dir=tmp_path)
     assert not (tmp_path / "toy" / "1.0.0").exists()
