@@ -399,7 +399,7 @@ STORAGE_ANSWERS = {
 def _use_storage(storage, name, path):
     array = np.ones(1, np.int64)
     values_by_name = {"path": path, "paths": [path], "name": "seed"}
-    values_by_name |= dict.fromkeys(("episodes", "steps", "firsts", "lasts"), array)
+    values_by_name |= dict.fromkeys(("episodes", "steps", "first_steps", "last_steps"), array)
     member = getattr(storage, name)
     if callable(member):
         answer = member(
