@@ -213,7 +213,7 @@ class Segmented(Order):
 def _list_bit_reversed(count: int) -> np.ndarray:
     """Returns the integers below a power of two in bit-reversed order.
 
-    >>> _bit_reversed(4)
+    >>> _list_bit_reversed(4)
     array([0, 2, 1, 3])
     """
     integers = np.zeros(1, np.int64)

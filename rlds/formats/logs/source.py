@@ -164,10 +164,10 @@ class EnvLoggerSource(Source):
             self.specs = {k: widen_spec(spec, sample.get(k)) for k, spec in self.specs.items()}
         self._step_fields = self._find_step_fields(self.specs)
         flags = dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
-        self._expected_steps = {**self._expected(self._step_fields), **flags}
+        self._expected_steps = {**self._expect_columns(self._step_fields), **flags}
         columns = [specs_from_columns(example.columns) for example in examples.values()]
         self._episode_fields = self._find_episode_fields(merged_specs(columns))
-        self._expected_metadata = self._expected(self._episode_fields)
+        self._expected_metadata = self._expect_columns(self._episode_fields)
         for example in examples.values():
             self._match_metadata(*example)
         if self._metadata is None:
@@ -253,7 +253,7 @@ class EnvLoggerSource(Source):
         fields: Any = fields_from_spec(specs) or {}
         return fields
 
-    def _expected(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _expect_columns(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Returns the expected types of the columns of fields."""
         return fields
 
