@@ -53,7 +53,7 @@ def look_up(columns, name):
     return columns
 
 
-def elements_of(index, field, example):
+def read_elements(index, field, example):
     """Returns the elements of a field by the index, or None if they have to be decoded."""
     column, raw = index.fields.index(field), np.fromfile(index.path, np.uint8)
     layout = index.layouts[column]
@@ -140,13 +140,13 @@ def test_direct_fields_equal_decoded_fields(tmp_path_factory, data):
     index_files.save(index)
     loaded = index_files.load(str(path), index.sequence, index.layouts)
     decoder = ExampleDecoder(features)
-    for number, (example, length) in enumerate(examples):
+    for row, (example, length) in enumerate(examples):
         decoded = decoder.decode(encoder.encode(example))
         is_direct = {f"steps/step {i}": d and length > 0 for i, (_, d, _) in enumerate(drawn)}
         is_direct |= {f"other {i}": direct for i, (_, direct, _) in enumerate(episode_fields)}
         stored = tfds_files.parse_example(encoder.encode(example))
         for name, expected in is_direct.items():
-            actual = elements_of(loaded, name, number)
+            actual = read_elements(loaded, name, row)
             values = look_up(decoded, name)
             layout = index.layouts[index.fields.index(name)]
             if not expected:
@@ -158,7 +158,7 @@ def test_direct_fields_equal_decoded_fields(tmp_path_factory, data):
                 values = np.asarray(values)
                 assert actual.astype(values.dtype).tobytes() == values.tobytes()
                 if layout.kind == "integers":
-                    last = index.last_bytes[number, index.fields.index(name)]
+                    last = index.last_bytes[row, index.fields.index(name)]
                     assert last == np.atleast_1d(values).astype(np.uint8).flat[-1]
             if expected:
                 assert actual is not None, name
@@ -207,10 +207,10 @@ def test_malformed_lists_are_left_to_the_decoder(tmp_path):
     index = tfds_files.index_shard(write_shard(tmp_path, examples), features)
     assert index.num_elements.tolist() == [3] * len(examples)
     for row in range(len(examples) - 1):
-        assert elements_of(index, "steps/x", row) is None, row
-        flags = elements_of(index, "steps/flag", row)
+        assert read_elements(index, "steps/x", row) is None, row
+        flags = read_elements(index, "steps/flag", row)
         assert flags is None or flags.ravel().tolist() == [1, 0, 0]
-    assert elements_of(index, "steps/x", len(examples) - 1).ravel().tolist() == [7, 8, 9]
+    assert read_elements(index, "steps/x", len(examples) - 1).ravel().tolist() == [7, 8, 9]
     assert index.last_bytes[-1].tolist() == [255, 9]
 
 
@@ -236,9 +236,9 @@ def test_fields_in_any_order_and_unknown_fields_are_indexed(tmp_path):
     assert index.fields == ("id", "steps/a", "steps/b")
     assert index.num_elements.tolist() == [2] * len(examples)
     for row in range(40):
-        assert elements_of(index, "steps/a", row).ravel().tolist() == [1, 2]
-        assert elements_of(index, "steps/b", row).ravel().tolist() == [3, 4]
-        assert elements_of(index, "id", row).ravel().tolist() == [5]
+        assert read_elements(index, "steps/a", row).ravel().tolist() == [1, 2]
+        assert read_elements(index, "steps/b", row).ravel().tolist() == [3, 4]
+        assert read_elements(index, "id", row).ravel().tolist() == [5]
     assert (index.starts[40:] == NOT_DIRECT).all()
     examples = [encode_example(**lists, **{f"{row}": FLAGS}) for row in range(40)]
     index = tfds_files.index_shard(write_shard(tmp_path, examples), features)
@@ -251,7 +251,7 @@ def test_the_last_of_two_lists_of_a_name_counts_as_in_the_decoder(tmp_path):
     both = delimited(b"\n", first[2:] + second[2:])
     index = tfds_files.index_shard(write_shard(tmp_path, [both]), features)
     expected = ExampleDecoder(features).decode(both)["steps"]["x"]
-    assert elements_of(index, "steps/x", 0).ravel().tolist() == expected.tolist() == [3, 4, 5]
+    assert read_elements(index, "steps/x", 0).ravel().tolist() == expected.tolist() == [3, 4, 5]
 
 
 def test_strings_with_length_prefixes_of_all_sizes_are_indexed(tmp_path):
@@ -266,9 +266,9 @@ def test_strings_with_length_prefixes_of_all_sizes_are_indexed(tmp_path):
         tfds_files.index_shard(write_shard(tmp_path, examples), features)
     index = tfds_files.index_shard(write_shard(tmp_path, [*examples[:2], examples[3]]), features)
     assert index.num_elements.tolist() == [len(files), len(files) + 1, len(files)]
-    assert elements_of(index, "steps/x", 0) == files
-    assert elements_of(index, "steps/x", 1) is None
-    assert elements_of(index[2:], "steps/x", 0) == files
+    assert read_elements(index, "steps/x", 0) == files
+    assert read_elements(index, "steps/x", 1) is None
+    assert read_elements(index[2:], "steps/x", 0) == files
 
 
 def test_examples_of_which_no_field_is_direct_are_counted(tmp_path):
@@ -375,8 +375,8 @@ def test_indexes_are_saved_and_used_until_the_shard_changes(folder, scanned):
     assert not any(index.starts.flags.owndata for index in reopened)  # The file is mapped.
     selection = tfds_files.open_indexes(tfds_files.open_folder(folder)["train[1:4]"])
     assert [index.num_elements.tolist() for index in selection] == [[0], [3, 1]]
-    assert elements_of(selection[1], "steps/is_last", 0).ravel().tolist() == [0, 0, 1]
-    assert len(elements_of(selection[1], "steps/image", 1)) == 1
+    assert read_elements(selection[1], "steps/is_last", 0).ravel().tolist() == [0, 0, 1]
+    assert len(read_elements(selection[1], "steps/image", 1)) == 1
     assert tfds_files.open_indexes(split, verify=True)[0].is_verified
     assert scanned == SHARDS * 2
     tfds_files.open_indexes(split, verify=True)
@@ -432,7 +432,7 @@ def test_changed_features_need_a_new_index(folder, scanned):
     (folder / "features.json").write_text(json.dumps(features))
     (index,) = tfds_files.open_indexes(tfds_files.open_folder(folder)["train"])
     assert len(scanned) == 2
-    assert elements_of(index, "steps/x", 0) is None
+    assert read_elements(index, "steps/x", 0) is None
 
 
 def test_an_interrupted_build_is_resumed(folder, scanned):
@@ -582,10 +582,10 @@ def test_a_damaged_shard_has_no_address_outside_its_records(tmp_path_factory, da
     assert_bounded(index)
     index_files._check_index(index, os.stat(path).st_size)
     for example in (0, 2):
-        assert elements_of(index, "steps/is_last", example).ravel().tolist() == [0, 0, 1]
+        assert read_elements(index, "steps/is_last", example).ravel().tolist() == [0, 0, 1]
     for column, layout in enumerate(index.layouts):
         if index.starts[1, column] != NOT_DIRECT and layout.kind == "floats":
-            actual = elements_of(index, layout.name, 1)
+            actual = read_elements(index, layout.name, 1)
             expected = ExampleDecoder(FEATURES, [layout.name]).decode(bytes(content))
             assert look_up(expected, layout.name).tobytes() == actual.tobytes()
 
@@ -599,4 +599,4 @@ def test_an_empty_shard_and_features_without_a_sequence_are_indexed(tmp_path):
     example = ExampleEncoder(features).encode({"x": np.float32([1, 2])})
     index = tfds_files.index_shard(write_shard(tmp_path, [example]), features)
     assert index.sequence == ""
-    assert elements_of(index, "x", 0).ravel().tolist() == [1, 2]
+    assert read_elements(index, "x", 0).ravel().tolist() == [1, 2]
