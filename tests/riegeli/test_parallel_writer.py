@@ -105,7 +105,7 @@ def gate(monkeypatch):
     encode = record_writer.encode_simple_chunk
 
     def wait_and_encode(*args):
-        assert gate.wait(60)
+        assert gate.wait(600)
         return encode(*args)
 
     monkeypatch.setattr(record_writer, "encode_simple_chunk", wait_and_encode)
@@ -231,7 +231,7 @@ def test_an_abandoned_record_has_no_position(monkeypatch):
 
     def wait_and_encode(records, compressor):
         index = CHUNKS.index(records[0])
-        assert index >= len(gates) or gates[index].wait(60)
+        assert index >= len(gates) or gates[index].wait(600)
         return encode(records, compressor)
 
     monkeypatch.setattr(record_writer, "encode_simple_chunk", wait_and_encode)
@@ -289,7 +289,7 @@ def test_a_process_ends_also_without_closing(tmp_path, ending, is_complete):
             writer.write_record(str(i).encode() * 30)
         {ending}
     """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
     with RecordReader(path, recovery=lambda region: None) as reader:
         actual = [int(record[: len(record) // 30]) for record in reader.read_records()]
     assert actual == list(range(len(actual)))

@@ -58,7 +58,7 @@ def call(address, method, path, body=None, *, cookie="", headers=()):
 
 def fetch(address, method, path, body=None, *, cookie="", headers=()):
     """Returns the status, the headers and the bytes of a response."""
-    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=600)
     default_headers = {"content-type": "application/json", **({"cookie": cookie} if cookie else {})}
     content = body if isinstance(body, bytes | None) else json.dumps(body)
     with contextlib.closing(connection):
@@ -199,7 +199,7 @@ class Player:
         self.press(name)
         self.press(name, 0)
 
-    def receive(self, timeout=60):
+    def receive(self, timeout=600):
         """The next picture or message."""
         message = self.socket.recv(timeout=timeout)
         if isinstance(message, bytes):

@@ -280,7 +280,7 @@ class WaitingEpisodes(ManyEpisodes):
     def read(self, split, index, fields=None, rows=slice(None)):
         if index == 40:
             self.begun.set()
-            assert self.go_on.wait(60)
+            assert self.go_on.wait(600)
         return super().read(split, index, fields, rows)
 
 
@@ -299,7 +299,7 @@ def test_only_parts_are_written_at_the_same_time(first, second, error, raw, tmp_
     WaitingEpisodes.go_on.clear()
     with ThreadPoolExecutor() as pool:
         running = pool.submit(export, WaitingEpisodes(raw), "robomimic", target, **first)
-        assert WaitingEpisodes.begun.wait(60)
+        assert WaitingEpisodes.begun.wait(600)
         try:
             if error:
                 with pytest.raises(FileExistsError, match=error):

@@ -196,12 +196,12 @@ def test_a_second_editor_is_refused(tmp_path):
     def slow(episode):
         if (tmp_path / ".data.draft").exists():  # The first call only determines the field.
             started.set()
-            go_on.wait(60)
+            go_on.wait(600)
         return 1
 
     with ThreadPoolExecutor() as pool:
         first = pool.submit(rlds.edit, path, Add("slow", slow))
-        assert started.wait(60)
+        assert started.wait(600)
         with pytest.raises(FileExistsError, match=r"another process .* is writing it"):
             rlds.edit(path, Delete(episodes=[0]))
         go_on.set()

@@ -289,4 +289,4 @@ for index, batch in enumerate(kept):
 assert "tensorflow" not in sys.modules
 assert len(kept) == len(feed)
 """
-    subprocess.run([sys.executable, "-c", code, directory], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, directory], check=True, timeout=600)

@@ -168,7 +168,7 @@ def test_file_cut_during_read_does_not_end_the_process(tmp_path):
         [sys.executable, "-u", "-c", CUT_SCRIPT, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
     )
     changed, cut = "it was changed while it was open: cut", "cannot be read: the file was cut"
     lines = run.stdout.splitlines()

@@ -317,7 +317,7 @@ def test_nothing_is_written_after_an_interrupt():
         if chunk.start == 0:
             pause.wait(0.2)  # By then, the main thread waits.
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        assert interrupted.wait(60)
+        assert interrupted.wait(600)
         pause.wait(0.2)
 
     def interrupt(*_):

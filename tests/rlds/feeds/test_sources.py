@@ -78,7 +78,7 @@ import json, os, sys
 import rlds.feeds
 from rlds.feeds import feed
 from test_sources import hash_batches
-feed._BLOCK_ROWS = 8
+feed._MAX_BLOCK_ROWS = 8
 hashes = {}
 for name, (path, options) in json.load(sys.stdin).items():
     table = rlds.feeds.open(path, cache_bytes=1, **options)
@@ -112,7 +112,7 @@ def test_forked_processes_read_all_formats_without_tensorflow(raw_data, tmp_path
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         cwd=tmp_path,
     )
     assert not run.returncode, run.stderr

@@ -45,7 +45,7 @@ def serve(*arguments, cwd):
         yield types.SimpleNamespace(address=line.split()[0].rstrip("/"), output_lines=output_lines)
     finally:
         process.send_signal(signal.SIGINT)
-        output = process.communicate(timeout=60)[0]
+        output = process.communicate(timeout=600)[0]
     assert (process.returncode, output) == (0, "")
 
 

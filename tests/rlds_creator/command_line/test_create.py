@@ -52,7 +52,7 @@ def test_first_start_for_other_people_prints_an_invitation(tmp_path) -> None:
 
     def stop(process):
         process.send_signal(signal.SIGINT)
-        output = process.communicate(timeout=30)[0]
+        output = process.communicate(timeout=600)[0]
         assert process.returncode == 0, output
         return output
 

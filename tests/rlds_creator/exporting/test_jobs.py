@@ -100,7 +100,7 @@ asyncio.run(run_export(ExportRequest(), logs, folder, lambda fraction: print(fra
         assert server.stdout.readline()
         [job] = children_of(server.pid)
         os.kill(job if victim == "the job" else server.pid, signal.SIGKILL)
-        _, errors = server.communicate(timeout=60)
+        _, errors = server.communicate(timeout=600)
     deadline = time.monotonic() + 60
     while Path(f"/proc/{job}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -203,7 +203,7 @@ def test_kills_at_random_moments_lose_no_shown_step(tmp_path) -> None:
             assert annotations["state"] == row["state"]
         assert {path.name for path in (tmp_path / "episodes").iterdir()} == rows.keys()
     server.process.send_signal(signal.SIGINT)
-    assert server.process.wait(30) == 0
+    assert server.process.wait(600) == 0
     server.process.stdout.close()
 
 

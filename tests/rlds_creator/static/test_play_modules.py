@@ -57,7 +57,7 @@ def test_modules_of_the_player_pass_their_tests_in_node(tmp_path: pathlib.Path) 
         env={**os.environ, "PAGES": pages.as_uri(), "FRAMES": str(tmp_path / "frames.json")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"# pass {_TESTS.read_text().count(chr(10) + 'test(')}" in result.stdout

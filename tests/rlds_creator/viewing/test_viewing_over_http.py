@@ -163,7 +163,7 @@ def test_list_reports_the_progress_of_the_table_for_its_condition(tmp_path, monk
     may_go_on, read = threading.Event(), reading.read
 
     def wait_and_read(source, split, index, *args):
-        assert index != 2 or may_go_on.wait(30)
+        assert index != 2 or may_go_on.wait(600)
         return read(source, split, index, *args)
 
     episodes = [tiny_datasets.episode(length, seed=length) for length in (3, 5, 4, 6)]
@@ -562,7 +562,7 @@ def test_the_command_serves_until_ctrl_c(folder):
                 client.headers["Cookie"] = cookie.partition(";")[0]
                 assert client.json("/api/datasets")[0] == 200
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(600) == 0
             assert process.stderr.read() == ""
         finally:
             process.kill()

@@ -75,7 +75,7 @@ class HeldShards(ShardSequence):
 
     def add_steps(self, steps):
         self.is_held.set()
-        assert self.may_go_on.wait(30)
+        assert self.may_go_on.wait(600)
         super().add_steps(steps)
 
 
@@ -100,7 +100,7 @@ def test_the_thread_is_idle_until_steps_or_callers_wait(tmp_path):
     with background.lock:
         background.add_step(step)
         background.add_step(step)
-    assert shards.is_held.wait(30)
+    assert shards.is_held.wait(600)
     with background.lock:
         for pending in (1500, 2000, 2500):
             background.add_step(step)
