@@ -30,12 +30,9 @@ NAME = re.compile(
     r"|there|things?|wanted|ways?|what|which|whole)_*",
     re.IGNORECASE,
 )
-# Folders that are not checked, and those of which only the openings are checked.
+# Folders that are not checked, and folders of which only the openings are checked.
 SKIPPED = {"build": "copies of the packages, and outputs"}
-OPENINGS_ONLY = {
-    "tests": "texts of other projects are quoted",
-    "tools": "the words are listed here",
-}
+OPENINGS_ONLY = {"tools": "the words are listed here"}
 # Words and names that are a term or a key: files, words, reason.
 EXCEPTIONS = (
     ("rlds/(conversion|sources|formats)/", "part parts", "the portion of one worker: --part"),
@@ -52,6 +49,16 @@ EXCEPTIONS = (
     ("rlds/robotics/registry", "said part", "keys of datasets.json"),
     ("rlds/sources/(condition_errors|registry)", "found others", "DuckDB's text; robomimic's key"),
     ("envlogger/validation", "found", "dm_env's text"),
+    (
+        "tests/(rlds/(conversion|sources)/|support/|tfds_builders/|test_benchmarks)",
+        "part parts",
+        "the same; a file of a Stream; a key of results",
+    ),
+    ("tests/.*(raw_zarr|hostile_sources|zarr_source|staging)", "made", "names in raw data"),
+    ("tests/(rlds_tools|rlds/editing|support)/", "place", "instructions of robots"),
+    ("tests/rlds_creator/browser/", "found part place", "texts and CSS classes of pages"),
+    ("tests/rlds/formats/lerobot/test_source", "found", "pyarrow's text"),
+    ("tests/test_words", "beside found others parts", "cases of this check"),
 )
 
 

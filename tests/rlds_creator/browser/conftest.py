@@ -48,6 +48,17 @@ class Visitor:
         """The heading of the page."""
         return self.page.get_by_role("heading", level=1).inner_text()
 
+    def wait_until(self, condition):
+        """Waits until a condition in JavaScript holds.
+
+        `wait_for_function` of Playwright evaluates text in the page, which its policy forbids.
+        """
+        for _ in range(400):
+            if self.page.evaluate(condition):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(condition)
+
     def look(self, name, *, full_page=True):
         """Takes a screenshot of the page, and checks its width and accessibility."""
         page = self.page

@@ -179,7 +179,7 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
     page.get_by_label("Episodes where").fill("index <> 1")
     page.keyboard.press("Enter")
     page.wait_for_selector("tbody tr:nth-child(2):last-child")
-    page.wait_for_function(
+    visitor.wait_until(
         "[...document.querySelectorAll('.thumbnail')].every((one) => one.naturalWidth > 0)"
     )
     visitor.look("view-filtered")
@@ -203,7 +203,7 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
     page.mouse.move(*middle)
     page.mouse.wheel(0, -400)
     page.mouse.click(box["x"] + 2, middle[1])
-    page.wait_for_function("Number(document.querySelector('.replay').dataset.step) > 1")
+    visitor.wait_until("Number(document.querySelector('.replay').dataset.step) > 1")
     zoom_step = int(page.locator(".replay").get_attribute("data-step"))
     page.keyboard.down("Shift")
     page.mouse.move(*middle)
@@ -212,7 +212,7 @@ def test_the_viewer_filters_lists_and_steps_through_episodes(viewed, visit):
     page.mouse.up()
     page.keyboard.up("Shift")
     page.mouse.click(box["x"] + 2, middle[1])
-    page.wait_for_function(f"Number(document.querySelector('.replay').dataset.step) < {zoom_step}")
+    visitor.wait_until(f"Number(document.querySelector('.replay').dataset.step) < {zoom_step}")
     page.mouse.dblclick(box["x"] + box["width"] - 2, middle[1])
     page.mouse.click(box["x"] + box["width"] - 2, middle[1])
     page.wait_for_selector(f".replay[data-step='{_STEPS - 1}']")
@@ -256,7 +256,7 @@ def test_the_table_shows_columns_and_labels_of_episodes(tmp_path, visit, viewpor
         expect(rows.nth(1).locator(".chip.good")).to_have_text("yes")
         expect(rows.nth(1).locator(".chip.bad")).to_have_text("quality: bad")
         expect(rows.nth(2).locator(".chip")).to_have_count(0)  # An unknown success has no chip.
-        page.wait_for_function(
+        visitor.wait_until(
             "[...document.querySelectorAll('.filmstrip')].every((one) => one.naturalWidth > 200)"
         )
         visitor.look(name)
@@ -550,7 +550,7 @@ def test_keys_before_the_labels_load_apply_to_the_shown_step(tmp_path, visit):
         page.get_by_role("textbox", name="note").fill("here")
         page.keyboard.press("Enter")
         page.locator(".tag-list li").wait_for()
-        page.wait_for_function("document.querySelector('.replay').dataset.step === '11'")
+        visitor.wait_until("document.querySelector('.replay').dataset.step === '11'")
         expect(page.locator(".tag-list .tag-place")).to_have_text("step 1")
         page.keyboard.press("b")
         expect(page.locator(".tag-list .tag-place")).to_have_text(
