@@ -574,7 +574,7 @@ def sidecar_placements(
 
     Args:
       sidecar: The layout: fields in the format, and fields in the sidecar.
-      why: The why why fields are in the sidecar, by path.
+      why: The reason why fields are in the sidecar, by path.
       names: The names in the format, by the fields of placements; by default, the paths of the
         source.
     """
