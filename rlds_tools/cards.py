@@ -221,8 +221,8 @@ def _with_totals(source: AnySource, split: InspectedSplit, bars: Progress) -> In
 
     episodes = sources.Episodes(source, split.name)
     description = f"Counting the steps of {split.name}"
-    outlines = bars.track(episodes.outlines(), split.episodes, description=description)
-    lengths = [outline.num_steps for outline in outlines]
+    summaries = bars.track(episodes.summaries(), split.episodes, description=description)
+    lengths = [summary.num_steps for summary in summaries]
     return dataclasses.replace(split, episodes=len(lengths), steps=sum(lengths))
 
 

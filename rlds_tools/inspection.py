@@ -748,8 +748,8 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
     splits, fields = [], {}
     for name in source.splits:
         episodes = sources.Episodes(source, name, format=format)
-        outlines = episodes.lengths()
-        lengths = None if outlines is None else outlines.num_steps.tolist()
+        summaries = episodes.lengths()
+        lengths = None if summaries is None else summaries.num_steps.tolist()
         fields = episodes.spec
         splits.append(
             InspectedSplit(

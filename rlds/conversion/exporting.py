@@ -356,7 +356,7 @@ def _count_written(episodes: Episodes, notes: Notes) -> tuple[int, int | None]:
     """Counts the episodes and steps of the written dataset."""
     if notes.copied:
         return len(episodes), _count_steps(episodes)
-    steps = [outline.num_steps for outline in episodes.outlines()]
+    steps = [summary.num_steps for summary in episodes.summaries()]
     return len(steps), sum(steps)
 
 

@@ -176,7 +176,7 @@ class Draft:
         counts: list[Any] = []
         for dataset in self.datasets.values():
             if (lengths := dataset.episodes.lengths()) is None:
-                counts.append([outline.num_steps for outline in dataset.episodes.outlines()])
+                counts.append([summary.num_steps for summary in dataset.episodes.summaries()])
             else:
                 counts.append(lengths.num_steps)
         return np.concatenate(counts)

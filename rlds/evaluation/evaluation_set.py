@@ -490,8 +490,8 @@ def _read_table(table: Table, paths: Sequence[str]) -> Iterator[_Columns]:
         yield (
             {name: columns[name] for name in role_paths},
             {name: columns[name] for name in flags},
-            table.outlines.num_steps[episodes],
-            table.outlines.final_observation_known[episodes],
+            table.summaries.num_steps[episodes],
+            table.summaries.final_observation_known[episodes],
         )
 
 

@@ -305,13 +305,13 @@ class MappedStorage(Storage):
         self.shards = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         # The first episode of each shard.
         self.first_episodes = np.cumsum([0, *counts])
-        self.outlines = self._read_outlines()
+        self.summaries = self._read_summaries()
         self.columns = {
-            path: self._column_of(f"{rlds.STEPS}/{path}", field, self.outlines.num_steps)
+            path: self._column_of(f"{rlds.STEPS}/{path}", field, self.summaries.num_steps)
             for path, field in fields.items()
         }
         self._episode_fields = dict(leaves_at(episodes.source.fields.episode, None))
-        self.cached_storage = CachedStorage(episodes, fields, options, self.outlines)
+        self.cached_storage = CachedStorage(episodes, fields, options, self.summaries)
 
     @override
     def __reduce__(self) -> Any:
@@ -395,7 +395,7 @@ class MappedStorage(Storage):
             for index in self.indexes
             if name in index.fields
         ]
-        return sum(sizes) / max(int(self.outlines.num_steps.sum()), 1)
+        return sum(sizes) / max(int(self.summaries.num_steps.sum()), 1)
 
     def error(self, problem: str, path: str, episode: int) -> SourceError:
         """Returns an error with its location."""
@@ -414,7 +414,7 @@ class MappedStorage(Storage):
     def _has(self, name: str) -> bool:
         return all(name in index.fields for index in self.indexes)
 
-    def _read_outlines(self) -> Lengths:
+    def _read_summaries(self) -> Lengths:
         num_steps = self._concatenate(lambda index: index.num_elements).astype(np.int64)
         is_final_known = np.ones(len(num_steps), bool)
         if self._has(rlds.FINAL_OBSERVATION_KNOWN):

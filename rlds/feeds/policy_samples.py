@@ -76,8 +76,8 @@ class PolicySamples(Samples):
 
     @override
     def counts(self) -> np.ndarray:
-        outlines = self.table.outlines
-        return outlines.num_steps if self.include_last_action else outlines.num_real_steps()
+        summaries = self.table.summaries
+        return summaries.num_steps if self.include_last_action else summaries.num_real_steps()
 
     def _images(
         self, columns: Mapping[Any, np.ndarray], steps: np.ndarray

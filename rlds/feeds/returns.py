@@ -49,7 +49,7 @@ def lambda_returns(
     """
     if not 0.0 <= lambda_ <= 1.0:
         raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
-    outlines = table.outlines
+    summaries = table.summaries
     transitions = Transitions(table.select([rlds.REWARD]), 1, gamma)
     rewards, discounts = (
         {path: shape for path, (_, shape) in transitions.spec.items() if is_below(path, name)}
@@ -65,8 +65,8 @@ def lambda_returns(
     actual = {path: leaf.shape for path, leaf in step_values.items()}
     if actual != shapes:
         raise ValueError(f"values: got the shape {actual}, expected {shapes}")
-    step_offsets = np.cumsum(outlines.num_steps) - outlines.num_steps
-    counts = outlines.num_transitions
+    step_offsets = np.cumsum(summaries.num_steps) - summaries.num_steps
+    counts = summaries.num_transitions
     sample_offsets = np.cumsum(counts) - counts
     all_returns = {path: column.copy() for path, column in step_values.items()}
     blocks = np.cumsum(counts) // _BLOCK_TRANSITIONS
@@ -82,7 +82,7 @@ def lambda_returns(
             steps = step_offsets[episodes] + counts[episodes] - back
             rows = sample_offsets[episodes] + counts[episodes] - back - first_sample
             # The discount of an unknown terminal observation, which has no step, is 0.
-            last_steps = step_offsets[episodes] + outlines.num_steps[episodes] - 1
+            last_steps = step_offsets[episodes] + summaries.num_steps[episodes] - 1
             next_steps = np.minimum(steps + 1, last_steps)
             for path, returns in all_returns.items():
                 next_returns = returns[next_steps] if back > 1 else step_values[path][next_steps]

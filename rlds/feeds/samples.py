@@ -68,7 +68,7 @@ class StepTable(Protocol):
     fields: dict[str, Field]
 
     @property
-    def outlines(self) -> Lengths: ...
+    def summaries(self) -> Lengths: ...
     @property
     def num_episodes(self) -> int: ...
     @property
@@ -200,7 +200,7 @@ class Samples(abc.ABC):
         # A run over several episodes is split at episode boundaries.
         offsets = numbered(counts)
         episodes = np.repeat(episodes, counts) + offsets
-        max_steps = self.table.outlines.num_steps[episodes] - 1
+        max_steps = self.table.summaries.num_steps[episodes] - 1
         is_end = offsets == np.repeat(counts, counts) - 1
         last_steps = np.where(is_end, np.repeat(last_steps, counts), max_steps)
         first_steps = np.where(offsets == 0, np.repeat(first_steps, counts), 0)
@@ -454,8 +454,8 @@ class Steps(Samples):
 
     @override
     def counts(self) -> np.ndarray:
-        outlines = self.table.outlines
-        return outlines.num_real_steps() if self._only_real else outlines.num_steps
+        summaries = self.table.summaries
+        return summaries.num_real_steps() if self._only_real else summaries.num_steps
 
     @override
     def columns(self, batch: SampleRows) -> Columns:
@@ -503,17 +503,17 @@ class Transitions(Samples):
 
     @override
     def counts(self) -> np.ndarray:
-        return self.table.outlines.num_transitions
+        return self.table.summaries.num_transitions
 
     @override
     def columns(self, batch: SampleRows) -> Columns:
-        fields, outlines = self.table.fields, self.table.outlines
+        fields, summaries = self.table.fields, self.table.summaries
         _, episodes, steps, _ = batch
         paths = [path for path in fields if path not in (rlds.IS_LAST, rlds.IS_TERMINAL)]
-        num_transitions = outlines.num_transitions[episodes]
+        num_transitions = summaries.num_transitions[episodes]
         next_steps = np.minimum(steps + self._n, num_transitions)
         # The step of an unknown next observation would follow the last step.
-        is_unknown = next_steps == outlines.num_steps[episodes] if self._has_missing else None
+        is_unknown = next_steps == summaries.num_steps[episodes] if self._has_missing else None
         stored_steps = next_steps if is_unknown is None else next_steps - is_unknown
 
         needed = [*paths, *self._discounts, *([rlds.IS_TERMINAL] if self._has_flag else [])]
@@ -542,8 +542,8 @@ class Transitions(Samples):
     @functools.cached_property
     def _has_missing(self) -> bool:
         """True if the terminal observation of some episode is unknown."""
-        outlines = self.table.outlines
-        return bool((outlines.num_transitions == outlines.num_steps).any())
+        summaries = self.table.summaries
+        return bool((summaries.num_transitions == summaries.num_steps).any())
 
     def _is_terminal(
         self,
@@ -565,8 +565,8 @@ class Transitions(Samples):
         if is_unknown is None:
             return flags
         # Without the final observation, the terminal flag of the last step refers to its action.
-        outlines = self.table.outlines
-        flags &= outlines.num_transitions[episodes] < outlines.num_steps[episodes]
+        summaries = self.table.summaries
+        flags &= summaries.num_transitions[episodes] < summaries.num_steps[episodes]
         flags |= is_unknown
         return flags
 
@@ -654,9 +654,9 @@ class Windows(_NeighbourSteps):
 
     @override
     def columns(self, batch: SampleRows) -> Columns:
-        outlines, episodes = self.table.outlines, batch.episodes
+        summaries, episodes = self.table.summaries, batch.episodes
         past, future = np.arange(1 - self._history, 1), np.arange(self._horizon)
-        num_real = outlines.num_real_steps(episodes)
+        num_real = summaries.num_real_steps(episodes)
         result = self._step_columns(episodes, batch.steps)
         for mask, offsets, num_steps, names in (
             ("timestep_pad_mask", past, None, self._history_fields),
@@ -693,13 +693,13 @@ class Offsets(_NeighbourSteps):
 
     @override
     def columns(self, batch: SampleRows) -> Columns:
-        outlines, episodes = self.table.outlines, batch.episodes
+        summaries, episodes = self.table.summaries, batch.episodes
         result = self._step_columns(episodes, batch.steps)
         for name, offsets in self._offsets.items():
             # A final observation has no transition fields, such as action and reward.
-            num_steps = outlines.num_steps[episodes]
+            num_steps = summaries.num_steps[episodes]
             if root_of(name) in TRANSITION_FIELDS:
-                num_steps = outlines.num_real_steps(episodes)
+                num_steps = summaries.num_real_steps(episodes)
             is_valid, columns = self._take_offsets(batch, offsets, num_steps, [name], self._padding)
             result |= {**columns, f"{name}_is_pad": ~is_valid}
         return result
@@ -727,7 +727,7 @@ class Segments(Samples):
 
     @override
     def counts(self) -> np.ndarray:
-        num_steps = self.table.outlines.num_steps
+        num_steps = self.table.summaries.num_steps
         if not self._drop_remainder:
             return -(-num_steps // self._shift)
         counts: np.ndarray = (num_steps - self._length) // self._shift + 1
@@ -739,7 +739,7 @@ class Segments(Samples):
 
     @override
     def columns(self, batch: SampleRows) -> Columns:
-        num_steps = self.table.outlines.num_steps[batch.episodes]
+        num_steps = self.table.summaries.num_steps[batch.episodes]
         offsets = np.arange(self._length)
         mask, result = self._take_offsets(batch, offsets, num_steps, self.table.fields, "zeros")
         if not self._drop_remainder:
@@ -843,7 +843,7 @@ class GoalSamples(_DerivedSamples):
     def columns(self, batch: SampleRows) -> Columns:
         goals = self._goals
         indices, episodes, steps, epoch = batch
-        max_distances = self.table.outlines.num_steps[episodes] - 1 - steps
+        max_distances = self.table.summaries.num_steps[episodes] - 1 - steps
         if goals.max_distance is not None:
             max_distances = np.minimum(max_distances, goals.max_distance)
         distance = self._draw(max_distances, indices, epoch)

@@ -111,14 +111,14 @@ class Storage(abc.ABC):
 
     Attributes:
       fields: The fields of a step, by their paths.
-      outlines: The lengths of the episodes.
+      summaries: The numbers of steps and transitions of each episode.
       why_cached: The reason why the files are not read in place; empty if they are.
       num_files: The number of files that `check` may examine.
       is_remote: True if some of the files are in an object store.
     """
 
     fields: Mapping[str, Field]
-    outlines: Lengths
+    summaries: Lengths
     why_cached: str = ""
     num_files: int = 0
     is_remote: bool = False
@@ -360,7 +360,7 @@ class CachedStorage(Storage):
       episodes: The episodes.
       fields: The selected fields of a step, by their paths.
       options: Reading options.
-      outlines: The lengths of the episodes; None to read them.
+      summaries: The numbers of steps and transitions of each episode; None to read them.
       why_cached: See `Storage`.
       progress: A callback of the numbers of counted episodes and of all episodes.
 
@@ -373,7 +373,7 @@ class CachedStorage(Storage):
         episodes: Episodes,
         fields: Mapping[str, Field],
         options: ReadOptions,
-        outlines: Lengths | None = None,
+        summaries: Lengths | None = None,
         why_cached: str = "",
         *,
         progress: Progress | None = None,
@@ -382,11 +382,11 @@ class CachedStorage(Storage):
         self.decoders, self.why_cached = options.decoders(fields), why_cached
         self.cache = EpisodeCache(episodes, options.cache_bytes)
         self.is_remote = self.cache.is_remote
-        self.outlines = _read_outlines(episodes, progress) if outlines is None else outlines
+        self.summaries = _read_summaries(episodes, progress) if summaries is None else summaries
 
     @override
     def __reduce__(self) -> Any:
-        arguments = self.episodes, self.fields, self._options, self.outlines, self.why_cached
+        arguments = self.episodes, self.fields, self._options, self.summaries, self.why_cached
         return reopen, (type(self), self.fingerprint(), *arguments)
 
     @override
@@ -410,8 +410,8 @@ class CachedStorage(Storage):
     def fingerprint(self) -> str:
         """Hashes the names, sizes and excerpts of the files, and the lengths of the episodes."""
         files = [_hash_of_file(path) for path in self.episodes.source.inputs()]
-        outlines = [array.tobytes() for array in self.outlines]
-        return hash_of(self.episodes.ranges, files, *outlines)
+        summaries = [array.tobytes() for array in self.summaries]
+        return hash_of(self.episodes.ranges, files, *summaries)
 
     def error(self, problem: str, path: str, episode: int) -> SourceError:
         """Returns an error with its location."""
@@ -438,17 +438,17 @@ def _hash_of_file(path: str | os.PathLike[str]) -> str:
     return hash_of(file.name, size, *excerpts)
 
 
-def _read_outlines(episodes: Episodes, progress: Progress | None) -> Lengths:
-    """Reads the lengths of all episodes."""
+def _read_summaries(episodes: Episodes, progress: Progress | None) -> Lengths:
+    """Reads the numbers of steps and transitions of all episodes."""
     if (lengths := episodes.lengths()) is not None and lengths.are_complete:
         return lengths
-    outlines = []
+    summaries = []
     total = len(episodes) if episodes.has_random_access else 0
-    for outline in episodes.outlines():
-        outlines.append(outline)
+    for summary in episodes.summaries():
+        summaries.append(summary)
         if progress is not None:
-            progress(len(outlines), total)
-    num_steps, num_transitions, is_known = np.array(outlines, np.int64).reshape(-1, 3).T
+            progress(len(summaries), total)
+    num_steps, num_transitions, is_known = np.array(summaries, np.int64).reshape(-1, 3).T
     return Lengths(num_steps, num_transitions, is_known.astype(bool))
 
 
@@ -489,7 +489,7 @@ class _CachedRows(FileRows):
         if path not in self._columns[index]:  # The field was not requested in `paths`.
             self._columns[index] = self._storage.cache.columns([episode], [path])[0]
         column = self._columns[index][path]
-        if len(column) != (steps := self._storage.outlines.num_steps[episode]):
+        if len(column) != (steps := self._storage.summaries.num_steps[episode]):
             problem = f"the field has {len(column)} values, and the episode {steps} steps"
             raise self._storage.error(problem, path, episode)
         return column

@@ -308,13 +308,13 @@ class Table:
         self._selection = selection
 
     @functools.cached_property
-    def outlines(self) -> Lengths:
-        """The lengths of the episodes."""
-        outlines = self.storage.outlines
-        return outlines if self._selection is None else outlines.take(self._selection)
+    def summaries(self) -> Lengths:
+        """The numbers of steps and transitions of each episode."""
+        summaries = self.storage.summaries
+        return summaries if self._selection is None else summaries.take(self._selection)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "outlines"}
+        return {name: value for name, value in vars(self).items() if name != "summaries"}
 
     def _with(self, **changes: Any) -> Table:
         """Returns a copy of the table with other attributes."""
@@ -335,7 +335,7 @@ class Table:
     def episode_indices(self) -> np.ndarray:
         """The index of each episode in `episodes`, int64."""
         if self._selection is None:
-            return np.arange(len(self.storage.outlines.num_steps))
+            return np.arange(len(self.storage.summaries.num_steps))
         return self._selection
 
     def _map_episodes(self, episodes: np.ndarray) -> np.ndarray:
@@ -351,12 +351,12 @@ class Table:
     @property
     def num_episodes(self) -> int:
         """The number of episodes."""
-        return len(self.outlines.num_steps)
+        return len(self.summaries.num_steps)
 
     @property
     def num_steps(self) -> int:
         """The number of steps in all episodes."""
-        return int(self.outlines.num_steps.sum())
+        return int(self.summaries.num_steps.sum())
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -388,7 +388,7 @@ class Table:
         """
         if not -self.num_episodes <= episode < self.num_episodes:
             raise IndexError(f"no episode {episode}: there are {self.num_episodes}")
-        step_range = range(int(self.outlines.num_steps[episode]))[start:stop]
+        step_range = range(int(self.summaries.num_steps[episode]))[start:stop]
         steps = np.arange(step_range.start, max(step_range.start, step_range.stop), dtype=np.int64)
         paths = list(self.fields) if fields is None else self.paths_at(fields)
         episodes = np.full(len(steps), episode % self.num_episodes, np.int64)
@@ -453,7 +453,7 @@ class Table:
             raise ValueError(f"values: got the shape {column.shape} for {self.num_steps} steps")
         if any(is_below(path, other) or is_below(other, path) for other in self.storage.fields):
             raise ValueError(f"the table already has a field {path!r}")
-        lengths = self.storage.outlines.num_steps
+        lengths = self.storage.summaries.num_steps
         indices = self.episode_indices
         row_offsets = np.full(len(lengths), -1, np.int64)
         row_offsets[indices] = np.cumsum(lengths[indices]) - lengths[indices]
@@ -473,7 +473,7 @@ class Table:
           KeyError: There is no such field.
         """
         if name in self.storage.fields:
-            indices = np.flatnonzero(self.outlines.num_steps)
+            indices = np.flatnonzero(self.summaries.num_steps)
             if len(indices) < self.num_episodes:
                 raise ValueError(f"{name}: some episodes have no steps; use filter_episodes")
             return self.take(indices, np.zeros_like(indices), [name])[name]
@@ -569,7 +569,7 @@ class Table:
 
         A block has about 4 MB, and at least one episode.
         """
-        lengths = self.outlines.num_steps
+        lengths = self.summaries.num_steps
         fields = [self.storage.fields[path] for path in paths]
         # Values of unknown size count as a whole block.
         size_of_step = 1 + sum(row_bytes(field, _BLOCK_BYTES) for field in fields)
@@ -583,10 +583,10 @@ class Table:
         """Yields all episodes with some fields, for `rlds.statistics`."""
         for block, columns in self.blocks(paths):
             begin = 0
-            for index, length in zip(block.tolist(), self.outlines.num_steps[block].tolist()):
+            for index, length in zip(block.tolist(), self.summaries.num_steps[block].tolist()):
                 steps = {path: column[begin : begin + length] for path, column in columns.items()}
                 steps[rlds.IS_LAST] = np.arange(length) == length - 1
-                is_final_known = bool(self.outlines.final_observation_known[index])
+                is_final_known = bool(self.summaries.final_observation_known[index])
                 yield {rlds.STEPS: nest(steps), rlds.FINAL_OBSERVATION_KNOWN: is_final_known}
                 begin += length
 

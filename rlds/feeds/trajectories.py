@@ -81,7 +81,7 @@ class _TrajectoryStorage(CachedStorage):
         table: Table,
         function: Callable[[Trajectory], Mapping[str, Any]],
         version: str,
-        outlines: Lengths | None = None,
+        summaries: Lengths | None = None,
     ) -> None:
         self.table, self.function, self.version = table, function, version
         self._base: Storage = table.storage
@@ -100,24 +100,24 @@ class _TrajectoryStorage(CachedStorage):
         self.cache = EpisodeCache(cast(Any, self), table.cache_bytes)
         self.why_cached = "a function computes them from whole episodes"
         self.num_files, self.is_remote = table.storage.num_files, table.storage.is_remote
-        self.outlines = self._compute_lengths() if outlines is None else outlines
-        if outlines is not None:
-            lengths = outlines.num_steps
+        self.summaries = self._compute_lengths() if summaries is None else summaries
+        if summaries is not None:
+            lengths = summaries.num_steps
             for episode in np.flatnonzero(lengths)[:1].tolist():
                 self._apply(episode, self._input_columns(episode))
 
     @override
     def __reduce__(self) -> Any:  # The table checks its own fingerprint.
-        return _TrajectoryStorage, (self.table, self.function, self.version, self.outlines)
+        return _TrajectoryStorage, (self.table, self.function, self.version, self.summaries)
 
     def _compute_lengths(self) -> Lengths:
         """Computes all episodes once for their lengths."""
-        base_lengths, indices = self._base.outlines, self.table.episode_indices
+        base_lengths, indices = self._base.summaries, self.table.episode_indices
         lengths = np.zeros_like(base_lengths.num_steps)
         for positions, columns in self.table.select(self._inputs).blocks(self._inputs):
             end = 0
             for position in positions.tolist():
-                begin, end = end, end + int(self.table.outlines.num_steps[position])
+                begin, end = end, end + int(self.table.summaries.num_steps[position])
                 episode = int(indices[position])
                 result = self._apply(episode, {p: c[begin:end] for p, c in columns.items()})
                 lengths[episode] = len(next(iter(result.values()), ()))
@@ -133,7 +133,7 @@ class _TrajectoryStorage(CachedStorage):
         return str(getattr(self.function, "__qualname__", fallback))
 
     def _input_columns(self, episode: int) -> dict[str, np.ndarray]:
-        steps = np.arange(int(self._base.outlines.num_steps[episode]))
+        steps = np.arange(int(self._base.summaries.num_steps[episode]))
         episodes = np.full_like(steps, episode)
         try:
             rows = self._base.rows(episodes, steps, self._inputs)
@@ -151,7 +151,7 @@ class _TrajectoryStorage(CachedStorage):
 
     def _apply(self, episode: int, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the result of the function for an episode, as columns by path."""
-        length = int(self._base.outlines.num_steps[episode])
+        length = int(self._base.summaries.num_steps[episode])
         for path in self._images:
             markers = [_MARKER + f"{step} {path}".encode() for step in range(length)]
             columns[path] = as_utf8(markers)
@@ -203,7 +203,7 @@ class _TrajectoryStorage(CachedStorage):
     def read_ahead(
         self, episodes: np.ndarray, first_steps: np.ndarray, last_steps: np.ndarray, paths: Any
     ) -> None:
-        max_steps = self._base.outlines.num_steps[episodes] - 1  # A function may move steps.
+        max_steps = self._base.summaries.num_steps[episodes] - 1  # A function may move steps.
         images = [self._base_of[path] for path in paths if path in self._base_of]
         ranges = np.minimum(first_steps, max_steps), np.minimum(last_steps, max_steps)
         self._base.read_ahead(episodes, *ranges, images)
@@ -223,7 +223,7 @@ class _TrajectoryStorage(CachedStorage):
             return self._base.is_random(self._base_of[path])
         computed = [field for path, field in self.fields.items() if path not in self._base_of]
         width = sum(row_bytes(field, _DEFAULT_BYTES) for field in computed)
-        return width * int(self.outlines.num_steps.sum()) <= self.cache.max_bytes
+        return width * int(self.summaries.num_steps.sum()) <= self.cache.max_bytes
 
     @override
     def is_image(self, path: str) -> bool:
@@ -235,7 +235,7 @@ class _TrajectoryStorage(CachedStorage):
 
     @override
     def fingerprint(self) -> str:
-        length_bytes = self.outlines.num_steps.tobytes()
+        length_bytes = self.summaries.num_steps.tobytes()
         return hash_of(self._base.fingerprint(), self._name, self.version, length_bytes)
 
 

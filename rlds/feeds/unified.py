@@ -82,7 +82,7 @@ def unify(
     if to_hz is not None and hz is None:
         raise ValueError("hz: the rate of the dataset is unknown; pass its steps per second")
     ratio = 1.0 if to_hz is None or hz is None else hz / to_hz
-    base_fields, lengths = table.storage.fields, table.storage.outlines
+    base_fields, lengths = table.storage.fields, table.storage.summaries
     view = UniformFields(table.source, base_fields, lengths, targets, fields, ratio, relative or {})
     storage = ViewStorage.over(view, view.columns, table.storage, view.facts)
     uniform_table = table._with(storage=storage, fields=view.columns)
@@ -110,7 +110,7 @@ class UniformFields(View):
     Args:
       base: The episodes, in one split.
       stored: The step fields of the base, by path, including those in memory.
-      outlines: The lengths of the episodes.
+      summaries: The numbers of steps and transitions of each episode.
       targets: The common fields of a step, by path.
       sources: The source fields of each common field, see `unify`.
       ratio: The number of base steps per step.
@@ -125,14 +125,14 @@ class UniformFields(View):
         self,
         base: Source,
         base_fields: Mapping[str, Field],
-        outlines: Lengths,
+        summaries: Lengths,
         targets: Mapping[str, Field],
         sources: Mapping[str, _Path],
         ratio: float,
         relative: Mapping[str, Sequence[bool]],
     ) -> None:
         super().__init__(base)
-        self._base_fields, self._outlines = base_fields, outlines
+        self._base_fields, self._summaries = base_fields, summaries
         self._targets, self._ratio = targets, ratio
         self._sources = {
             path: [names] if isinstance(names, str) else list(names or [])
@@ -171,7 +171,7 @@ class UniformFields(View):
 
     @override
     def base_steps(self, split: str, episodes: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        return np.minimum(self._find_nearest(steps), self._outlines.num_steps[episodes] - 1)
+        return np.minimum(self._find_nearest(steps), self._summaries.num_steps[episodes] - 1)
 
     @override
     def lengths(self, split: str, episodes: np.ndarray, lengths: Lengths) -> Lengths:
@@ -257,7 +257,7 @@ class UniformFields(View):
         if self._ratio < 1.0:
             return np.where(mask, vectors * self._ratio, vectors)
         step_starts, step_ends = self._find_nearest(rows.steps), self._find_nearest(rows.steps + 1)
-        step_ends = np.minimum(step_ends, self._outlines.num_real_steps(rows.episodes))
+        step_ends = np.minimum(step_ends, self._summaries.num_real_steps(rows.episodes))
         total = np.zeros(vectors.shape, np.float64)
         for offset in range(math.ceil(self._ratio) + 1):
             is_valid = step_starts + offset < step_ends

@@ -75,9 +75,9 @@ class ViewStorage(Storage):
             for path, needs in self._needs.items()
             if needs and not has_changes and names.get(_STEPS + path) == _STEPS + needs[0]
         }
-        self.bases, self.outlines = bases, self._lengths(bases)
+        self.bases, self.summaries = bases, self._lengths(bases)
         episodic = None in self._needs.values()
-        self._cached = open_cached(self.outlines) if episodic and open_cached is not None else None
+        self._cached = open_cached(self.summaries) if episodic and open_cached is not None else None
         self.why_cached = next(filter(None, (base.why_cached for base in bases)), "")
         if episodic:
             self.why_cached = "a view computes them from whole episodes"
@@ -98,7 +98,7 @@ class ViewStorage(Storage):
           storage: The storage of the base of the view.
           options: Options that determine the values, for the fingerprint.
         """
-        result, num_episodes = cls.__new__(cls), len(storage.outlines.num_steps)
+        result, num_episodes = cls.__new__(cls), len(storage.summaries.num_steps)
         result.view, result.fields, result._options = view, fields, options
         result._needs = {path: result._base_fields(path) for path in fields}
         result._splits, result._index = [ALL], np.arange(num_episodes)
@@ -144,7 +144,7 @@ class ViewStorage(Storage):
         return datasets
 
     def _lengths(self, bases: Sequence[Storage]) -> Lengths:
-        lengths = Lengths(*map(self._in_view_order, zip(*(base.outlines for base in bases))))
+        lengths = Lengths(*map(self._in_view_order, zip(*(base.summaries for base in bases))))
         lengths_by_split = [
             self.view.lengths(split, self._index[rows], lengths.take(rows))
             for split_index, split in enumerate(self._splits)
@@ -247,7 +247,7 @@ class ViewStorage(Storage):
     @override
     def bytes_of_step(self, path: str) -> float:
         needs, total = self._needs[path] or (), 0.0
-        num_steps = [int(base.outlines.num_steps.sum()) for base in self.bases]
+        num_steps = [int(base.summaries.num_steps.sum()) for base in self.bases]
         for base, steps in zip(self.bases, num_steps):
             total += math.fsum(map(base.bytes_of_step, needs)) * steps
         return total / max(sum(num_steps), 1)
@@ -257,7 +257,7 @@ class ViewStorage(Storage):
         fingerprints = (base.fingerprint() for base in self.bases)
         if self._options:
             return hash_of(*fingerprints, *self._options)
-        arrays_to_hash = self._base_of, self._base_indices, *self.outlines
+        arrays_to_hash = self._base_of, self._base_indices, *self.summaries
         content = (array.tobytes() for array in arrays_to_hash)
         return hash_of(type(self.view).__qualname__, *fingerprints, *content)
 

@@ -24,7 +24,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
-    outline_of,
+    summary_of,
 )
 from rlds.sources.texts import as_text, is_instruction
 from rlds.video import VIDEO
@@ -165,18 +165,18 @@ class RowMaker:
         metadata = dict(leaves_at(episode.metadata, None))
         for path in [path for path, mark in self._masks.items() if not metadata.get(mark, True)]:
             metadata.pop(path, None)  # A placeholder.
-        outline = outline_of(steps, episode.final_observation_known)
+        summary = summary_of(steps, episode.final_observation_known)
         flags = steps.get(rlds.IS_TERMINAL, ())
         rate = rate_in(metadata) or self._rate
         row |= {
             "key": episode.key,
-            "steps": outline.num_steps,
-            "transitions": outline.num_transitions,
+            "steps": summary.num_steps,
+            "transitions": summary.num_transitions,
             "return": episode.total_reward,
             "terminal": bool(flags[-1]) if len(flags) else None,
             "truncated": episode.truncated,
             "complete": episode.complete,
-            "duration": outline.num_steps / rate if rate else self._duration(steps),
+            "duration": summary.num_steps / rate if rate else self._duration(steps),
             "instruction": self._instruction({**steps, **metadata}, steps),
             "bytes": sum(map(_num_bytes, steps.values())),
             "digest": digest_of_columns(steps),

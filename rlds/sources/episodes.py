@@ -21,8 +21,8 @@ from rlds.sources.source import (
     ALL_ROWS,
     AnySource,
     DamagedEpisode,
+    EpisodeSummary,
     Lengths,
-    Outline,
     Source,
     SourceEpisode,
     SourceError,
@@ -295,16 +295,16 @@ class Episodes(Sequence[SourceEpisode]):
             raise SourceError(problem, file=file, episode=index, field=path) from error
         return columns
 
-    def outlines(self) -> Iterator[Outline]:
-        """Yields the outline (steps, transitions) of each episode; reads as little as possible.
+    def summaries(self) -> Iterator[EpisodeSummary]:
+        """Yields the summary (steps, transitions) of each episode; reads as little as possible.
 
         Raises:
           SourceError: An episode is damaged; the message has the location.
         """
         if not isinstance(self.source, Source):
-            return (episode.outline for episode in self)
+            return (episode.summary for episode in self)
         locations = map(self.locate, range(len(self)))
-        return (reading.outline(self.source, *location) for location in locations)
+        return (reading.summary(self.source, *location) for location in locations)
 
     def lengths(self) -> Lengths | None:
         """Returns the lengths of all episodes; None if unknown without reading them."""

@@ -20,8 +20,8 @@ from rlds.sources.source import (
     ALL_ROWS,
     AnySource,
     DamagedEpisode,
+    EpisodeSummary,
     Lengths,
-    Outline,
     Source,
     SourceEpisode,
     Stream,
@@ -39,11 +39,11 @@ __all__ = [
     "errors_of",
     "lengths",
     "open_source",
-    "outline",
     "parts",
     "read",
     "read_steps",
     "roots",
+    "summary",
     "unchanged",
     "with_image_files",
 ]
@@ -192,21 +192,21 @@ def read_steps(
     return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths], rows).steps
 
 
-def outline(source: Source, split: str, index: int) -> Outline:
-    """Returns the outline (steps, transitions) of an episode; reads as little as possible.
+def summary(source: Source, split: str, index: int) -> EpisodeSummary:
+    """Returns the summary (steps, transitions) of an episode; reads as little as possible.
 
     Raises:
       SourceError: The episode is damaged.
     """
     known_lengths = lengths(source, split)
     if known_lengths is not None and known_lengths.are_complete:
-        return Outline(*(array[index].item() for array in known_lengths))
+        return EpisodeSummary(*(array[index].item() for array in known_lengths))
     fields = source.fields
     paths = list(fields.flags)
     if rlds.IS_TERMINAL not in paths:  # TFDS datasets may lack flags.
         discounts = [path for path in fields.step_paths() if is_below(path, rlds.DISCOUNT)]
         paths = [*paths, *discounts] or fields.step_paths()[:1]
-    return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths]).outline
+    return read(source, split, index, [f"{rlds.STEPS}/{path}" for path in paths]).summary
 
 
 def lengths(source: Source, split: str) -> Lengths | None:

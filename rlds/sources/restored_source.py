@@ -197,7 +197,7 @@ class RestoredSource(Source):
         capabilities = self.source.capabilities
         files = capabilities.image_files
         return Capabilities(
-            lengths=self.stored_sidecar.outlines,
+            lengths=self.stored_sidecar.summaries,
             video=capabilities.video,
             quality=capabilities.quality,
             faults=capabilities.faults,

@@ -726,8 +726,8 @@ class StoredSidecar:
         with source_errors(self.path):
             return self._columns.keys[self.row(split, index)]
 
-    def outlines(self, split: str) -> Lengths:
-        """Returns the lengths of the episodes of a split.
+    def summaries(self, split: str) -> Lengths:
+        """Returns the numbers of steps and transitions of each episode of a split.
 
         Raises:
           SourceError: The lengths are damaged.
@@ -736,7 +736,7 @@ class StoredSidecar:
         if self.splits is not None:
             rows = slice(self.splits[split].start, self.splits[split].stop)
         with source_errors(self.path):
-            return Lengths(*(column[rows] for column in self._columns.outlines))
+            return Lengths(*(column[rows] for column in self._columns.summaries))
 
     def add_to(self, columns: ColumnsWriter, rows: range) -> None:
         """Adds rows to the columns of another sidecar of the same fields.

@@ -236,7 +236,7 @@ class Columns:
 
     >>> row = {"key": ["a"], "episodes": (3, 1, 0, 3, True, False, True, True)}
     >>> columns = unpack(pack({"key": Field(str)}, [row]), {"key": Field(str)})
-    >>> columns.keys, columns.outlines.num_transitions
+    >>> columns.keys, columns.summaries.num_transitions
     (['a'], array([2]))
     """
 
@@ -269,8 +269,8 @@ class Columns:
         return [key.decode() for key in keys.tolist()]
 
     @functools.cached_property
-    def outlines(self) -> Lengths:
-        """The lengths of all episodes."""
+    def summaries(self) -> Lengths:
+        """The numbers of steps and transitions of each episode."""
         rows = self.episode_rows
         num_steps, is_known = rows["num_steps"].astype(np.int64), rows["final_known"]
         transitions = num_steps - 1 + (rows["is_terminal"] & ~is_known)

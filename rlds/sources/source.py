@@ -38,13 +38,13 @@ __all__ = [
     "AnySource",
     "Capabilities",
     "DamagedEpisode",
+    "EpisodeSummary",
     "Examples",
     "Fields",
     "Lengths",
     "Location",
     "NoRandomAccessError",
     "Origin",
-    "Outline",
     "Source",
     "SourceEpisode",
     "SourceError",
@@ -52,9 +52,9 @@ __all__ = [
     "check_flags",
     "files_of",
     "is_derived",
-    "outline_of",
     "programming_errors",
     "require_files",
+    "summary_of",
     "with_discount",
     "with_random_access",
 ]
@@ -92,8 +92,8 @@ class Origin:
     end: int
 
 
-class Outline(NamedTuple):
-    """The length of an episode.
+class EpisodeSummary(NamedTuple):
+    """The numbers of steps and transitions of an episode.
 
     Attributes:
       num_steps: The number of steps.
@@ -108,7 +108,7 @@ class Outline(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """The lengths of several episodes, see `Outline`: arrays with an element for each episode.
+    """The summaries of several episodes: an array for each field of `EpisodeSummary`.
 
     Attributes:
       num_steps: int64 of shape `[episodes]`.
@@ -230,9 +230,9 @@ class SourceEpisode:
         return float(real.sum(dtype="float64"))
 
     @property
-    def outline(self) -> Outline:
-        """The length of the episode."""
-        return outline_of(self.steps, self.final_observation_known)
+    def summary(self) -> EpisodeSummary:
+        """The numbers of steps and transitions."""
+        return summary_of(self.steps, self.final_observation_known)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,8 +261,8 @@ def with_discount(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, **discount}
 
 
-def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
-    """Returns the outline of an episode, by the columns of its flags or of any other fields."""
+def summary_of(steps: Columns, final_observation_known: bool) -> EpisodeSummary:
+    """Returns the summary of an episode, by the columns of its flags or of any other fields."""
     columns = (c for name in steps for _, c in leaves_at({name: steps[name]}, None))
     num_steps = next((len(column) for column in columns), 0)
     is_terminal = False
@@ -273,7 +273,7 @@ def outline_of(steps: Columns, final_observation_known: bool) -> Outline:
             discounts = {name: steps[name] for name in steps if is_below(name, rlds.DISCOUNT)}
             last = [column[-1] for _, column in named_leaves(discounts)]
             is_terminal = bool(last) and not any((discount != 0).any() for discount in last)
-    return Outline(num_steps, max(num_steps - 1 + is_terminal, 0), final_observation_known)
+    return EpisodeSummary(num_steps, max(num_steps - 1 + is_terminal, 0), final_observation_known)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

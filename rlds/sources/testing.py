@@ -179,10 +179,10 @@ def _check_attributes(episodes: Episodes, read: Sequence[SourceEpisode], label: 
     """Checks the metadata of a source that are available without reading episodes."""
     source = episodes.source
     _expect(f"{label}, number of episodes", len(episodes), len(read), "as many as were read")
-    outlines = [episode.outline for episode in read]
-    _expect(f"{label}, lengths", list(episodes.outlines()), outlines, "those of the episodes")
+    summaries = [episode.summary for episode in read]
+    _expect(f"{label}, lengths", list(episodes.summaries()), summaries, "those of the episodes")
     for name, column in (lengths._asdict() if (lengths := episodes.lengths()) else {}).items():
-        expected = [getattr(outline, name) for outline in outlines]
+        expected = [getattr(summary, name) for summary in summaries]
         actual = expected if column is None else column.tolist()
         _expect(f"{label}, all of {name}", actual, expected, "those of the episodes")
     if isinstance(source, Source):

@@ -299,7 +299,7 @@ class View(Source):
         is_complete = self.needs_all_steps(fields)
         base_rows = ALL_ROWS if is_complete else rows
         if self.overrides("base_steps"):
-            base_lengths = Lengths(*(np.array([value]) for value in reading.outline(*base)))
+            base_lengths = Lengths(*(np.array([value]) for value in reading.summary(*base)))
             [length] = self.lengths(split, np.array([index]), base_lengths).num_steps
             steps = np.arange(*base_rows.indices(int(length)), dtype=np.int64)
             steps = self.base_steps(split, np.full(len(steps), index), steps)

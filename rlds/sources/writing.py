@@ -31,9 +31,9 @@ from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
     ABOUT_TEXTS,
     AnySource,
+    EpisodeSummary,
     Location,
     Origin,
-    Outline,
     Source,
     SourceEpisode,
     SourceError,
@@ -261,9 +261,9 @@ class Export(abc.ABC):
                 f"{name!r}: {self.format} writes a folder; choose a name without a file suffix"
             )
 
-    def why_unsupported(self, outline: Outline) -> str:
+    def why_unsupported(self, summary: EpisodeSummary) -> str:
         """Explains why the format cannot hold an episode, with a remedy; empty if it can."""
-        del outline
+        del summary
         return ""
 
     def check(self, path: str | os.PathLike[str]) -> None:
@@ -282,8 +282,8 @@ class Export(abc.ABC):
         short = [] if all_lengths is None else np.flatnonzero(all_lengths.num_steps <= 1).tolist()
         for index in sorted({0, *short}) if len(self.episodes) else ():
             with contextlib.suppress(SourceError):  # Reading the episode raises the error.
-                outline = reading.outline(source, *self.episodes.locate(index))
-                if problem := self.why_unsupported(outline):
+                summary = reading.summary(source, *self.episodes.locate(index))
+                if problem := self.why_unsupported(summary):
                     key = as_converted(self.episodes.peek(index)).key
                     raise ValueError(f"episode {key}: {problem}")
 
@@ -457,8 +457,8 @@ class Export(abc.ABC):
         else:
             episode = self._with_pixels(as_converted(self.episodes.episode(index)))
         with source_errors(lambda: files_of(self.episodes.source), episode=episode.key):
-            outline = episode.outline
-        if problem := self.why_unsupported(outline):
+            summary = episode.summary
+        if problem := self.why_unsupported(summary):
             raise ValueError(f"episode {episode.key}: {problem}")
         return episode
 

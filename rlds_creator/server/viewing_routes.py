@@ -56,20 +56,20 @@ def routes(
     find_labels: Callable[[Request], Awaitable[EpisodeLabels]],
     extra_fields: Callable[[Request], Awaitable[Mapping[str, Any]]],
 ) -> list[Route]:
-    """Returns the routes of an episode: its outline, steps, pictures, curves, video and labels.
+    """Returns the routes of an episode: its summary, steps, pictures, curves, video and labels.
 
     Args:
-      base: The address of the outline, such as "/api/episodes/{id}/view".
+      base: The address of the summary, such as "/api/episodes/{id}/view".
       find_episode: Returns the episode of a request. It raises a `ServerError` if the episode does
         not exist, or the user may not see it.
       find_thumbnail: Returns the thumbnail of the episode; the errors are those of `find_episode`.
       find_labels: Returns the labels of the episode, or raises a `ServerError`.
-      extra_fields: Returns additional fields of the outline.
+      extra_fields: Returns additional fields of the summary.
     """
 
-    async def outline(request: Request) -> Response:
+    async def summary(request: Request) -> Response:
         view, seconds = await find_episode(request), _query_number(request, "wait", 0, _MAX_WAIT_S)
-        description = await in_thread(view.outline, *([] if seconds is None else [seconds]))
+        description = await in_thread(view.summary, *([] if seconds is None else [seconds]))
         return answer({**description, **await extra_fields(request)})
 
     async def step(request: Request) -> Response:
@@ -140,7 +140,7 @@ def routes(
         Route(f"{base}/labels", add_label, methods=["POST"]),
         Route(f"{base}/labels/{{label}}", change_label, methods=["DELETE", "POST"]),
         Route(f"{base}/layers", declare, methods=["PUT"]),
-        Route(base, outline),
+        Route(base, summary),
         Route(f"{base}/steps/{{step}}", step),
         Route(f"{base}/pictures/{{step}}/{{path:path}}", picture),
         Route(f"{base}/series/{{path:path}}", series),

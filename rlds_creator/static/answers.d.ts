@@ -136,9 +136,9 @@ export interface Field {
   scaled?: [number, number];
 }
 
-export interface Outline {
+export interface EpisodeSummary {
   title: string;
-  /** The address of the data; null for the address of the outline. */
+  /** The address of the data; null for the address of the summary. */
   base: string | null;
   num_steps: number;
   fps: number | null;

@@ -4,7 +4,7 @@ values          values as JSON for browsers
 pictures        detection of picture fields, and image files for browsers
 thumbnails      a disk cache of thumbnails
 steps           the steps of an episode: of a log (`log_steps`), of any source (`source_steps`)
-episode_view    an episode: its outline, steps, pictures and curves
+episode_view    an episode: its summary, steps, pictures and curves
 episode_columns columns of the table of episodes
 labels          the labels of an episode
 catalog         the datasets of `rlds view`

@@ -748,7 +748,7 @@ class _SourceDataset(_Dataset):
     def summary(self, split: str, index: int) -> dict[str, Any]:
         if self._tables is not None:
             table, row = self._tables.find(split, index)
-            return {"num_steps": int(table.outlines.num_steps[row])}
+            return {"num_steps": int(table.summaries.num_steps[row])}
         if not isinstance(self._source, sources.Source):
             return {}
-        return {"num_steps": reading.outline(self._source, split, index).num_steps}
+        return {"num_steps": reading.summary(self._source, split, index).num_steps}

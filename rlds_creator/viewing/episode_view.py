@@ -1,4 +1,4 @@
-"""The data of an episode for its page: outline, steps, pictures, curves and video."""
+"""The data of an episode for its page: summary, steps, pictures, curves and video."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["ViewedEpisode"]
 _MAX_TOTAL_POINTS = 500_000
 # The number of pictures from which the range of values is estimated.
 _SCALE_SAMPLES = 5
-# The time for which an outline waits for rewards; long logs take longer.
+# The time for which a summary waits for rewards; long logs take longer.
 _REWARDS_TIMEOUT_S = 0.3
 # The fields of the inputs of a step in recordings of `rlds create`.
 _INPUTS = (KEYS, INPUTS)
@@ -57,7 +57,7 @@ class ViewedEpisode:
       steps: The steps.
       title: The title of the page.
       dataset_metadata: The metadata of the dataset, which may have the frame rate.
-      base_url: The URL of its data, if it is not the URL of the outline: it changes with the data.
+      base_url: The URL of its data, if it is not the URL of the summary: it changes with the data.
       cache_seconds: The time for which browsers may cache its pictures.
     """
 
@@ -79,7 +79,7 @@ class ViewedEpisode:
         return self.steps.num_steps
 
     def _kind_of(self, path: str) -> str:
-        """Returns the kind of a field, see `outline`. Raises a KeyError for an unknown field."""
+        """Returns the kind of a field, see `summary`. Raises a KeyError for an unknown field."""
         with self._lock:
             if self._kinds is None:
                 first = self.steps.step(0, self.steps.fields) if self.num_steps else {}
@@ -108,10 +108,10 @@ class ViewedEpisode:
             return "vector" if curves else "array"
         return "flag" if field.column_dtype.kind == "b" else "number"
 
-    def outline(self, seconds: float = _REWARDS_TIMEOUT_S) -> dict[str, Any]:
+    def summary(self, seconds: float = _REWARDS_TIMEOUT_S) -> dict[str, Any]:
         """Returns the metadata and the fields of the episode.
 
-        "base" is the URL of its data; None for that of the outline. "fields" has the path, kind,
+        "base" is the URL of its data; None for that of the summary. "fields" has the path, kind,
         dtype, shape and names of each field. The kind is "picture", "number", "vector", "array",
         "text" or "flag". "rewards" has the reward of each step or None, and "times" the recorded
         seconds since the first step. "fps" is the number of steps per second, or None. "shown" is

@@ -112,17 +112,17 @@ class SourceSteps(EpisodeSteps):
         self._small_fields = [path for path in paths if path not in self._indexed_fields]
 
     def _read_from_table(self, table: feeds.Table, row: int) -> bool:
-        """Reads an outline from its table; returns False if it is small enough to peek."""
+        """Reads the number of steps from the table; returns False if it is small enough to peek."""
         self._table, self._row = table, row
-        storage, outlines = table.storage, table.outlines
+        storage, summaries = table.storage, table.summaries
         self._indexed_fields = {path for path in table.fields if storage.is_random(path)}
-        self.num_steps = int(outlines.num_steps[row])
+        self.num_steps = int(summaries.num_steps[row])
         if sum(map(storage.bytes_of_step, storage.fields)) * self.num_steps <= _MAX_CHECKED_BYTES:
             return False
         paths = self._episodes.source.fields.episode
         columns = ((path, storage.metadata_column(path)) for path in paths)
         self.metadata = {path: column[row] for path, column in columns if column is not None}
-        self.has_last_action = not outlines.final_observation_known[row]
+        self.has_last_action = not summaries.final_observation_known[row]
         return True
 
     @override

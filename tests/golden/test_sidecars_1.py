@@ -25,7 +25,7 @@ def test_exports_with_old_sidecars_are_read_without_loss(format, tmp_path):
     (shutil.copytree if golden.is_dir() else shutil.copyfile)(golden, copy)
     episodes = rlds.sources.open(copy)
     assert episodes.format == format
-    assert [outline.num_steps for outline in episodes.outlines()] == [4, 3]
+    assert [summary.num_steps for summary in episodes.summaries()] == [4, 3]
     episodes = pickle.loads(pickle.dumps(episodes))
     for expected, episode in zip(raw, episodes, strict=True):
         assert not [*differences(expected, episode)]

@@ -236,7 +236,7 @@ def load(
             f"{name}: no field {missing[0]!r}; {suggest_fields(missing[0], fields)}. Pass a "
             "standardize_fn that returns it"
         )
-    has_steps = table.outlines.num_steps > 0
+    has_steps = table.summaries.num_steps > 0
     masks = None if action_normalization_mask is None else {ACTION: action_normalization_mask}
     if dataset_statistics is None:
         non_empty = table.filter_episodes(has_steps)

@@ -33,7 +33,7 @@ from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.episodes import Episodes
 from rlds.sources.restored_source import RestoredSource
 from rlds.sources.sidecar import Sidecar
-from rlds.sources.source import Location, Outline, SourceEpisode
+from rlds.sources.source import EpisodeSummary, Location, SourceEpisode
 from rlds.sources.writing import (
     Export,
     Placement,
@@ -111,8 +111,8 @@ class D4rlExport(Export):
         return sidecar_placements(self._sidecar)
 
     @override
-    def why_unsupported(self, outline: Outline) -> str:
-        num_transitions = outline.num_steps - outline.final_observation_known
+    def why_unsupported(self, summary: EpisodeSummary) -> str:
+        num_transitions = summary.num_steps - summary.final_observation_known
         return transition_needed(num_transitions, self.format)
 
     @override
@@ -167,7 +167,7 @@ class D4rlExport(Export):
     def _copy_rows(self, first: Location, num_rows: int, staged: StagedFiles, file: Any) -> None:
         """Copies `num_rows` rows of a staged part, beginning with an episode."""
         assert isinstance(first.source, RestoredSource)
-        lengths = first.source.stored_sidecar.outlines(first.split)
+        lengths = first.source.stored_sidecar.summaries(first.split)
         rows = lengths.num_steps - lengths.final_observation_known
         start = int(rows[: first.index].sum())
         with staged.open(first.source).read() as source_file:

@@ -24,7 +24,7 @@ from rlds.sources.encoded_clips import encodable, with_clips
 from rlds.sources.episodes import Episodes
 from rlds.sources.rates import rates_in
 from rlds.sources.restored_source import RestoredSource
-from rlds.sources.source import Location, Outline, SourceEpisode
+from rlds.sources.source import EpisodeSummary, Location, SourceEpisode
 from rlds.sources.writing import Export, Placement, transition_needed
 from rlds.video import VIDEO
 from rlds_ecosystem.model.nests import leaves_at
@@ -152,8 +152,8 @@ class LeRobotExport(Export):
         return int(google_crc32c.extend(digest, sidecar_row))
 
     @override
-    def why_unsupported(self, outline: Outline) -> str:
-        num_transitions = outline.num_steps - outline.final_observation_known
+    def why_unsupported(self, summary: EpisodeSummary) -> str:
+        num_transitions = summary.num_steps - summary.final_observation_known
         return transition_needed(num_transitions, "LeRobot")
 
     @override

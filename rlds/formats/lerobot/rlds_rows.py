@@ -224,13 +224,13 @@ class RldsRows:
             self._bases[source] = self._matching_base(source)
         if (base := self._bases[source]) is None:
             return False
-        rows, outline = (
+        rows, summary = (
             base.stored_episode(*position, self._schema),
-            reading.outline(source, *position),
+            reading.summary(source, *position),
         )
         if rows is None:
             return False
-        tasks, num_rows = rows.tasks, outline.num_steps - outline.final_observation_known
+        tasks, num_rows = rows.tasks, summary.num_steps - summary.final_observation_known
         if not self._task:
             tasks = [""] * num_rows
         elif (

@@ -44,7 +44,7 @@ from rlds.sources.episodes import Episodes, as_values
 from rlds.sources.reading import read
 from rlds.sources.restored_source import stored_in
 from rlds.sources.sidecar import SIDECAR_KEY, Sidecar, SidecarWriter
-from rlds.sources.source import AnySource, Location, Outline, SourceEpisode, is_derived
+from rlds.sources.source import AnySource, EpisodeSummary, Location, SourceEpisode, is_derived
 from rlds.sources.texts import as_texts
 from rlds.sources.view import stored_paths
 from rlds.sources.writing import Export, Placement, sidecar_placements, transition_needed
@@ -271,14 +271,14 @@ class MinariExport(Export):
         self._dataset_id = find_identifier(path, str(self._old_metadata.get("dataset_id", "")))
 
     @override
-    def why_unsupported(self, outline: Outline) -> str:
-        if not outline.final_observation_known and not self._drops_last:
+    def why_unsupported(self, summary: EpisodeSummary) -> str:
+        if not summary.final_observation_known and not self._drops_last:
             return (
                 "the final observation is unknown, but Minari needs it. Leave out the last "
                 "transition of such episodes with unknown_final_observation='drop_last_transition' "
                 "(--to-option on the command line)"
             )
-        return transition_needed(outline.num_steps - 1, "Minari")
+        return transition_needed(summary.num_steps - 1, "Minari")
 
     @override
     def write(self, path: pathlib.Path) -> None:

@@ -25,7 +25,7 @@ from rlds.raw_files.hdf5_values import decode_value, write_attributes
 from rlds.raw_files.hdf5_writing import new_file
 from rlds.sources.channel_order import as_rgb, channel_note
 from rlds.sources.episodes import Episodes, as_values
-from rlds.sources.source import Location, Outline, SourceEpisode, is_derived
+from rlds.sources.source import EpisodeSummary, Location, SourceEpisode, is_derived
 from rlds.sources.texts import as_text
 from rlds.sources.writing import encoding_of, transition_needed
 from rlds_ecosystem.model.columns import known_field
@@ -137,8 +137,8 @@ class RobomimicExport(Hdf5EpisodesExport):
         return _REWARDS if path == rlds.REWARD and field.shape == () else path
 
     @override
-    def why_unsupported(self, outline: Outline) -> str:
-        num_transitions = outline.num_steps - outline.final_observation_known
+    def why_unsupported(self, summary: EpisodeSummary) -> str:
+        num_transitions = summary.num_steps - summary.final_observation_known
         return transition_needed(num_transitions, "robomimic")
 
     @override

@@ -13,7 +13,7 @@ import { stepTimes, isPageKey, playbackKey, usePlayback } from "../view/playback
 import { Transport, useRate } from "../view/transport.js";
 import { useValues } from "../view/values.js";
 
-/** @import { Outline } from "../answers.js" */
+/** @import { EpisodeSummary } from "../answers.js" */
 /** @import { EpisodeData } from "../view/episode.js" */
 
 /** @typedef {"left" | "right"} Side */
@@ -27,7 +27,7 @@ export default function ComparePage({ query }) {
   const bases = SIDES.map((side) => (query[side] ? viewAddress(query[side]) : null));
   const left = useEpisode(bases[0]);
   const right = useEpisode(bases[1]);
-  const isReady = left.outline && right.outline && left.data && right.data;
+  const isReady = left.summary && right.summary && left.data && right.data;
   return html`<div class="compare">
     <${PageHeader}
       title="Compare episodes"
@@ -40,16 +40,16 @@ export default function ComparePage({ query }) {
         first=${Number(query.t ?? 0)} />`
       : html`<div class="sides">
         ${SIDES.map((side, index) => {
-          const { error, reload, outline } = index === 0 ? left : right;
+          const { error, reload, summary } = index === 0 ? left : right;
           return html`<section key=${side} class="panel side" aria-label=${TITLES[side]}>
             ${bases[index] === null
               ? html`<${Chooser} side=${side} address=${query[side] ?? ""} />`
               : error
                 ? html`<${LoadError} error=${error} onRetry=${reload} />
                 <${Chooser} side=${side} address=${query[side]} />`
-                : outline
-                  ? html`<h2>${outline.title}</h2>
-                  <p class="hint">Steps 0 to ${formatCount(outline.num_steps - 1)}</p>`
+                : summary
+                  ? html`<h2>${summary.title}</h2>
+                  <p class="hint">Steps 0 to ${formatCount(summary.num_steps - 1)}</p>`
                   : html`<${Loading} />`}
           </section>`;
         })}
@@ -80,23 +80,23 @@ function Chooser({ side, address }) {
   </form>`;
 }
 
-/** @typedef {{data: EpisodeData, outline: Outline}} Opened */
+/** @typedef {{data: EpisodeData, summary: EpisodeSummary}} Opened */
 
 /** @param {{left: Opened, right: Opened, addresses: string[], first: number}} props */
 function Pair({ left, right, addresses, first }) {
-  const outlines = [left.outline, right.outline];
+  const summaries = [left.summary, right.summary];
   const episodes = [left.data, right.data];
-  const lengths = outlines.map(({ num_steps: count }) => count);
+  const lengths = summaries.map(({ num_steps: count }) => count);
   const numSteps = Math.max(...lengths);
   const [alignment, setAlignment] = useState(/** @type {Alignment} */ ("start"));
   const offsets = lengths.map((length) => (alignment === "end" ? numSteps - length : 0));
   const longest = lengths[0] >= lengths[1] ? 0 : 1;
-  const rate = useRate(episodes[longest].page, outlines[longest]);
+  const rate = useRate(episodes[longest].page, summaries[longest]);
   const startTimes = useMemo(
-    () => stepTimes(numSteps, rate.fps, outlines[longest].times),
-    [left.outline, right.outline, rate.fps],
+    () => stepTimes(numSteps, rate.fps, summaries[longest].times),
+    [left.summary, right.summary, rate.fps],
   );
-  const pictures = [usePictures(left.outline), usePictures(right.outline)];
+  const pictures = [usePictures(left.summary), usePictures(right.summary)];
   /** @param {number} step @param {number} index */
   const ownStep = (step, index) => Math.min(Math.max(step - offsets[index], 0), lengths[index] - 1);
   const playback = usePlayback({
@@ -122,35 +122,35 @@ function Pair({ left, right, addresses, first }) {
   const allSteps = useMemo(() => Array.from({ length: numSteps }, (_, index) => index), [numSteps]);
   const curves = useMemo(
     () =>
-      outlines.map((outline, index) => {
-        const totals = runningTotal(outline.rewards);
+      summaries.map((summary, index) => {
+        const totals = runningTotal(summary.rewards);
         return {
           name: `${TITLES[SIDES[index]].toLowerCase()}: sum of rewards`,
           values: allSteps.map((it) => totals[it - offsets[index]] ?? null),
           color: COLORS[index],
         };
       }),
-    [left.outline, right.outline, alignment],
+    [left.summary, right.summary, alignment],
   );
-  const hasRewards = outlines.some(({ rewards }) =>
+  const hasRewards = summaries.some(({ rewards }) =>
     rewards.some((reward) => reward !== null),
   );
 
   return html`<div class="pair" data-step=${step}>
     <div class="sides">
       ${SIDES.map((side, index) => {
-        const outline = outlines[index];
+        const summary = summaries[index];
         const isOver = step < offsets[index] || step - offsets[index] > lengths[index] - 1;
         return html`<section key=${side} class=${`panel side${isOver ? " is-over" : ""}`} aria-label=${TITLES[side]}>
           <header>
-            <h2><a href=${addresses[index]}>${outline.title || `${TITLES[side]} episode`}</a></h2>
+            <h2><a href=${addresses[index]}>${summary.title || `${TITLES[side]} episode`}</a></h2>
             <div class="actions">
-              ${outline.previous &&
+              ${summary.previous &&
               html`<${IconButton} icon="previous" size="small" label="Previous episode"
-                onClick=${() => setQuery({ [side]: outline.previous })} />`}
-              ${outline.next &&
+                onClick=${() => setQuery({ [side]: summary.previous })} />`}
+              ${summary.next &&
               html`<${IconButton} icon="next" size="small" label="Next episode"
-                onClick=${() => setQuery({ [side]: outline.next })} />`}
+                onClick=${() => setQuery({ [side]: summary.next })} />`}
               <${IconButton} icon="close" size="small" label="Choose another episode"
                 onClick=${() => setQuery({ [side]: null })} />
             </div>
@@ -162,7 +162,7 @@ function Pair({ left, right, addresses, first }) {
               Step <strong>${formatCount(steps[index])}</strong>
               ${" "}<span class="quiet">/ ${formatCount(lengths[index] - 1)}</span>
             </span>
-            <span>Reward <strong>${formatNumber(outline.rewards[steps[index]])}</strong></span>
+            <span>Reward <strong>${formatNumber(summary.rewards[steps[index]])}</strong></span>
             ${isOver && html`<span class="quiet">${step < offsets[index] ? "not started" : "ended"}</span>`}
           </p>
           <${CurrentAction} data=${episodes[index]} step=${steps[index]} />

@@ -37,7 +37,7 @@ import { useTarget } from "../view/target.js";
 import { Transport, useRate } from "../view/transport.js";
 import { Values } from "../view/values.js";
 
-/** @import { Outline } from "../answers.js" */
+/** @import { EpisodeSummary } from "../answers.js" */
 /** @import { EpisodeData } from "../view/episode.js" */
 /** @import { Key, Layer, LabelValue } from "../view/labels.js" */
 
@@ -51,21 +51,21 @@ export default function ReplayPage({ params, query }) {
     ? `/api/episodes/${encodeURIComponent(params.episode)}/view`
     : `${address("api", "datasets", params.d, params.split, params.i)}/view`;
   const { t: _, step: __, ...filter } = query;
-  const { data, outline, error, reload } = useEpisode(base, filter);
+  const { data, summary, error, reload } = useEpisode(base, filter);
   const [width, setWidth] = useStored("pane:list", Math.round(Math.min(230, 0.18 * innerWidth)));
   return html`<div class="workplace" style=${{ "--list": `${width}px` }}>
-    <${EpisodeList} params=${params} filter=${filter} outline=${outline}
+    <${EpisodeList} params=${params} filter=${filter} summary=${summary}
       isFailed=${Boolean(error)} onWhere=${(/** @type {string} */ where) => setQuery({ where })} />
     <${Divider} label="Width of the list" size=${width} min=${150} max=${600} onSize=${setWidth} />
     ${error
       ? html`<${LoadError} error=${error} onRetry=${reload} />`
-      : !data || !outline
+      : !data || !summary
         ? html`<${Loading} label="Opening the episode…" />`
-        : outline.num_steps === 0
+        : summary.num_steps === 0
           ? html`<${LoadError} error=${new Error("This episode has no steps.")} />`
           : params.episode
-            ? html`<${Recorded} key=${base} id=${params.episode} data=${data} outline=${outline} query=${query} />`
-            : html`<${Replay} key=${base} data=${data} outline=${outline} query=${query}
+            ? html`<${Recorded} key=${base} id=${params.episode} data=${data} summary=${summary} query=${query} />`
+            : html`<${Replay} key=${base} data=${data} summary=${summary} query=${query}
               back=${{
                 href: address("datasets", params.d) + formatQuery({ split: params.split, where: query.where }),
                 label: "Episodes",
@@ -75,9 +75,9 @@ export default function ReplayPage({ params, query }) {
 
 /**
  * An episode that was recorded with this server.
- * @param {{id: string, data: EpisodeData, outline: Outline, query: Record<string, string>}} props
+ * @param {{id: string, data: EpisodeData, summary: EpisodeSummary, query: Record<string, string>}} props
  */
-function Recorded({ id, data, outline, query }) {
+function Recorded({ id, data, summary, query }) {
   const me = useMe();
   const episode = useResource(`/api/episodes/${encodeURIComponent(id)}`);
   const row = episode.data;
@@ -100,7 +100,7 @@ function Recorded({ id, data, outline, query }) {
       ${row.started > 0 && html`${" · "}<${Time} seconds=${row.started} />`}
       ${row.seconds > 0 && ` · ${formatDuration(row.seconds)}`}
     <//>`;
-  return html`<${Replay} data=${data} outline=${outline} query=${query} back=${{ href: "/episodes", label: "Episodes" }}
+  return html`<${Replay} data=${data} summary=${summary} query=${query} back=${{ href: "/episodes", label: "Episodes" }}
     title=${row?.environment_name ? `${row.environment_name}, episode ${row.number + 1}` : undefined}
     chips=${chips} subtitle=${subtitle} onLabel=${episode.reload}
     notes=${row &&
@@ -112,25 +112,25 @@ function Recorded({ id, data, outline, query }) {
 }
 
 /**
- * @param {{data: EpisodeData, outline: Outline, query: Record<string, string>, back: {href: string, label: string},
+ * @param {{data: EpisodeData, summary: EpisodeSummary, query: Record<string, string>, back: {href: string, label: string},
  *   title?: string, chips?: any, subtitle?: any, onLabel?: () => void, notes?: any, problem?: string}} props
  */
 function Replay({
   data,
-  outline,
+  summary,
   query,
   back,
-  title = outline.title || "Episode",
+  title = summary.title || "Episode",
   chips,
   subtitle,
   onLabel,
   notes,
   problem,
 }) {
-  const numSteps = outline.num_steps;
-  const rate = useRate(data.page, outline);
-  const startTimes = useMemo(() => stepTimes(numSteps, rate.fps, outline.times), [outline, rate.fps]);
-  const pictures = usePictures(outline);
+  const numSteps = summary.num_steps;
+  const rate = useRate(data.page, summary);
+  const startTimes = useMemo(() => stepTimes(numSteps, rate.fps, summary.times), [summary, rate.fps]);
+  const pictures = usePictures(summary);
   const playback = usePlayback({
     numSteps,
     startTimes,
@@ -217,8 +217,8 @@ function Replay({
         // The key is handled.
       } else if (event.code === "Escape" && (target.current.range || target.current.scope !== "step")) setRange(null);
       else if (event.code === "KeyV") void save();
-      else if (event.code === "KeyN" && outline.next) void navigate(outline.next);
-      else if (event.code === "KeyB" && outline.previous) void navigate(outline.previous);
+      else if (event.code === "KeyN" && summary.next) void navigate(summary.next);
+      else if (event.code === "KeyB" && summary.previous) void navigate(summary.previous);
       else if (!store.isLoaded && /^(Key|Digit)/.test(event.code))
         store.postpone((state, keys) => labelKey(event, step, state, keys));
       else return;
@@ -243,10 +243,10 @@ function Replay({
       ? (/** @type {number} */ first, /** @type {number} */ last) => setRange({ first, last })
       : undefined;
 
-  const hasRewards = useMemo(() => outline.rewards.some((reward) => reward !== null), [outline]);
+  const hasRewards = useMemo(() => summary.rewards.some((reward) => reward !== null), [summary]);
   const numbers = useMemo(
-    () => outline.fields.filter(({ kind }) => ["number", "vector", "flag"].includes(kind)).map(({ path }) => path),
-    [outline],
+    () => summary.fields.filter(({ kind }) => ["number", "vector", "flag"].includes(kind)).map(({ path }) => path),
+    [summary],
   );
   const [stored, setPlotted] = useStored(`curves:${numbers}`, hasRewards ? [] : numbers.slice(0, 1));
   const plotted = stored.filter((path) => numbers.includes(path));
@@ -282,11 +282,11 @@ function Replay({
         ${subtitle && html`<p class="quiet">${subtitle}</p>`}
       </div>
       <div class="actions">
-        ${outline.previous &&
-        html`<${Button} icon="previous" href=${outline.previous} title="Previous episode: B"
+        ${summary.previous &&
+        html`<${Button} icon="previous" href=${summary.previous} title="Previous episode: B"
           aria-label="Previous episode" />`}
-        ${outline.next &&
-        html`<${Button} icon="next" href=${outline.next} title="Next episode: N" aria-label="Next episode" />`}
+        ${summary.next &&
+        html`<${Button} icon="next" href=${summary.next} title="Next episode: N" aria-label="Next episode" />`}
         <${Button} icon="compare" href=${`/compare?left=${encodeURIComponent(location.pathname)}`}>Compare<//>
         <${Button} onClick=${() => setShowsKeys(true)} title="Keyboard shortcuts: ?" aria-label="Keys"><kbd>?</kbd><//>
         <${IconButton} icon="link" kind="plain" label="Copy the link to this step" onClick=${() => copyLink(step)} />
@@ -295,7 +295,7 @@ function Replay({
     </header>
     <div class="replay-main">
       <div class="viewer">
-        <${Instruction} data=${data} outline=${outline} step=${step} />
+        <${Instruction} data=${data} summary=${summary} step=${step} />
         <${PictureChooser} ...${pictures} />
         ${pictures.chosen.length > 0 && html`<${Pictures} data=${data} step=${step} paths=${pictures.chosen} />`}
         <${Transport} playback=${playback} rate=${rate} numSteps=${numSteps}
@@ -304,12 +304,12 @@ function Replay({
           html`<${Button} size="small" icon="download" busy=${isSaving} onClick=${save}
             title="Save a video of the visible pictures, side by side: V">Video<//>`}
         <//>
-        <${StepLine} data=${data} outline=${outline} step=${step} isPlaying=${isPlaying} store=${store} />
+        <${StepLine} data=${data} summary=${summary} step=${step} isPlaying=${isPlaying} store=${store} />
       </div>
       <${Divider} label="Height of the curves" isFlat=${true} isAfter=${true} size=${height} min=${150} max=${700}
         onSize=${setHeight} />
       <div class="charts">
-        ${hasRewards && html`<${RewardChart} outline=${outline} ...${charts} />`}
+        ${hasRewards && html`<${RewardChart} summary=${summary} ...${charts} />`}
         ${!hasRewards && select && html`<${StepsChart} ...${charts} />`}
         ${plotted.map(
           (path) =>
@@ -330,8 +330,8 @@ function Replay({
           setIsAsking(true);
         }} onSeek=${seek} />
       ${notes}
-      <${Values} data=${data} fields=${outline.fields} step=${step} plotted=${plotted} onPlot=${togglePlot} />
-      <${Metadata} metadata=${outline.metadata} />
+      <${Values} data=${data} fields=${summary.fields} step=${step} plotted=${plotted} onPlot=${togglePlot} />
+      <${Metadata} metadata=${summary.metadata} />
     </aside>
     ${isAsking && html`<${NameDialog} name=${by ?? ""} onName=${setName} onClose=${() => setIsAsking(false)} />`}
     ${showsKeys && html`<${Shortcuts} store=${store} onClose=${() => setShowsKeys(false)} />`}

@@ -4,7 +4,7 @@ import { IconButton, Loading } from "../components.js";
 import { formatCount, formatNumber } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 
-/** @import { Outline, Series } from "../answers.js" */
+/** @import { EpisodeSummary, Series } from "../answers.js" */
 /** @import { EpisodeData } from "./episode.js" */
 /**
  * The properties that all charts of a page share.
@@ -88,15 +88,15 @@ export function Plot({ title, unit, steps, curves, note, children, class: extra 
   </section>`;
 }
 
-/** @param {{outline: Outline} & Shared} props */
-export function RewardChart({ outline, ...rest }) {
-  const steps = useMemo(() => outline.rewards.map((_, index) => index), [outline]);
+/** @param {{summary: EpisodeSummary} & Shared} props */
+export function RewardChart({ summary, ...rest }) {
+  const steps = useMemo(() => summary.rewards.map((_, index) => index), [summary]);
   const curves = useMemo(
     () => [
-      { name: "reward", values: outline.rewards, color: "--fill", shape: /** @type {const} */ ("bars") },
-      { name: "sum of rewards", values: runningTotal(outline.rewards), color: "--second", isRight: true },
+      { name: "reward", values: summary.rewards, color: "--fill", shape: /** @type {const} */ ("bars") },
+      { name: "sum of rewards", values: runningTotal(summary.rewards), color: "--second", isRight: true },
     ],
-    [outline],
+    [summary],
   );
   return html`<${Plot} title="Rewards" label="Rewards over the steps" steps=${steps} curves=${curves} ...${rest}
     note=${`Click: go there. Drag: ${rest.onSelect ? "range" : "zoom"}. Wheel: zoom.`} />`;
@@ -137,7 +137,7 @@ export function FieldChart({ data, path, onClose, ...rest }) {
       ${problem ? html`<p class="hint">${problem}</p>` : html`<${Loading} />`}
     </section>`;
   const cut = series.series.length > MAX_CURVES && `the first ${MAX_CURVES} of ${formatCount(series.series.length)}`;
-  return html`<${Plot} title=${path} unit=${data.outline?.fields.find((field) => field.path === path)?.unit}
+  return html`<${Plot} title=${path} unit=${data.summary?.fields.find((field) => field.path === path)?.unit}
     label=${`${path} over the steps`} steps=${series.steps} curves=${curves} note=${cut} ...${rest}>
     ${close}
   <//>`;

@@ -1,7 +1,7 @@
-/** The data of an episode from the server: outline, steps and pictures, with caches. */
+/** The data of an episode from the server: summary, steps and pictures, with caches. */
 import { ApiError, get, formatQuery } from "../api.js";
 
-/** @import { Outline, Series } from "../answers.js" */
+/** @import { EpisodeSummary, Series } from "../answers.js" */
 
 
 /** The maximum memory of decoded pictures, in bytes. */
@@ -66,11 +66,11 @@ export class EpisodeData {
    */
   constructor(base, filter = {}) {
     this.page = base;
-    // The outline replaces it by the address of this version of the data, which is an error after an edit.
+    // The summary replaces it by the address of this version of the data, which is an error after an edit.
     this.base = base;
     this.filter = filter;
-    /** @type {Outline | null} */
-    this.outline = null;
+    /** @type {EpisodeSummary | null} */
+    this.summary = null;
     /** @type {LruCache<{values?: Record<string, any>, isDone: boolean, done: Promise<Record<string, any>>}>} */
     this.steps = new LruCache(MAX_STEPS);
     /**
@@ -86,9 +86,9 @@ export class EpisodeData {
    * @param {number} [wait] The time in seconds in which the server may read more rewards.
    */
   async load(signal, wait) {
-    this.outline = await get(this.base, { ...this.filter, wait }, signal);
-    this.base = this.outline?.base ?? this.base;
-    return /** @type {Outline} */ (this.outline);
+    this.summary = await get(this.base, { ...this.filter, wait }, signal);
+    this.base = this.summary?.base ?? this.base;
+    return /** @type {EpisodeSummary} */ (this.summary);
   }
 
   /** Requests the values of a step, unless they are cached. @param {number} step */
@@ -123,12 +123,12 @@ export class EpisodeData {
    * @returns {string | undefined}
    */
   actionName(path, value) {
-    return path === "action" ? this.outline?.metadata["rlds_creator:details"]?.actions?.[value] : undefined;
+    return path === "action" ? this.summary?.metadata["rlds_creator:details"]?.actions?.[value] : undefined;
   }
 
   /** @param {number} step @param {string} path */
   pictureAddress(step, path) {
-    const field = this.outline?.fields.find((it) => it.path === path);
+    const field = this.summary?.fields.find((it) => it.path === path);
     const isLarge = Math.max(...(field?.shape ?? []).map((side) => side ?? 0), 0) > MAX_SIDE;
     return `${this.base}/pictures/${step}/${encodePath(path)}${isLarge ? `?side=${MAX_SIDE}` : ""}`;
   }

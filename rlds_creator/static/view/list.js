@@ -7,7 +7,7 @@ import { address, navigate } from "../router.js";
 import { ColumnsDialog, commonConditions, toggleCondition } from "./columns.js";
 import { useAnnotator } from "./labels.js";
 
-/** @import { DatasetEpisode, EpisodeColumn, ListedEpisode, Listing, Outline } from "../answers.js" */
+/** @import { DatasetEpisode, EpisodeColumn, EpisodeSummary, ListedEpisode, Listing } from "../answers.js" */
 /** @import { Resource } from "../api.js" */
 
 const LIMIT = 50;
@@ -169,7 +169,7 @@ function listSource({ episode, d, split, i }, search, id = d) {
         href: address("replay", listed.id) + search,
         base: listed.state === "playing" ? "" : `/api${address("episodes", listed.id, "view")}`,
         title: html`<${Time} seconds=${listed.started} />`,
-        summary: html`${plural(Math.max(0, listed.num_steps - 1), "step")} <${StateChip} state=${listed.state} />`,
+        details: html`${plural(Math.max(0, listed.num_steps - 1), "step")} <${StateChip} state=${listed.state} />`,
       }),
     };
   return {
@@ -179,7 +179,7 @@ function listSource({ episode, d, split, i }, search, id = d) {
       href: address("datasets", d, split, String(index)) + search,
       base: error ? "" : `/api${address("datasets", id, split, String(index), "view")}`,
       title: `Episode ${number}`,
-      summary: error
+      details: error
         ? "damaged"
         : [count !== null && plural(count, "step"), values?.return && `return ${formatNumber(values.return)}`]
             .filter(Boolean)
@@ -191,20 +191,20 @@ function listSource({ episode, d, split, i }, search, id = d) {
 /**
  * The list of episodes that contains the shown episode.
  * @param {{params: Record<string, string>, filter: Record<string, string>,
- *   outline: Outline | null, isFailed: boolean, onWhere: (where: string) => void}} props
+ *   summary: EpisodeSummary | null, isFailed: boolean, onWhere: (where: string) => void}} props
  *   `isFailed`: the episode cannot be opened.
  */
-export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
+export function EpisodeList({ params, filter, summary, isFailed, onWhere }) {
   const isDataset = params.episode === undefined;
   const pairs = new URLSearchParams(filter).toString();
   const [shown, setShown] = useState(/** @type {{offset: number, query: Record<string, any>} | null} */ (null));
   useEffect(() => {
-    if (outline || isFailed)
+    if (summary || isFailed)
       setShown({
-        offset: Math.floor((outline?.place ?? 0) / LIMIT) * LIMIT,
-        query: isDataset ? filter : (outline?.listed ?? filter),
+        offset: Math.floor((summary?.place ?? 0) / LIMIT) * LIMIT,
+        query: isDataset ? filter : (summary?.listed ?? filter),
       });
-  }, [outline, isFailed]);
+  }, [summary, isFailed]);
   const { path } = listSource(params, "");
   const listing = useListing(shown && path, { ...shown?.query, offset: shown?.offset, limit: LIMIT });
   const { data, error, isLoading } = listing;
@@ -235,9 +235,9 @@ export function EpisodeList({ params, filter, outline, isFailed, onWhere }) {
     ${!data && isLoading && html`<${Loading} label="Loading episodes…" />`}
     <ul aria-busy=${isLoading ? "true" : undefined}>
       ${rows.map(
-        (/** @type {any} */ { isHere, href, base, title, summary }) => html`<li key=${href}>
+        (/** @type {any} */ { isHere, href, base, title, details }) => html`<li key=${href}>
           <a href=${href} ref=${isHere ? here : undefined} aria-current=${isHere ? "page" : undefined}>
-            <${Thumbnail} base=${base} /><span><strong>${title}</strong><small class="quiet">${summary}</small></span>
+            <${Thumbnail} base=${base} /><span><strong>${title}</strong><small class="quiet">${details}</small></span>
           </a>
         </li>`,
       )}

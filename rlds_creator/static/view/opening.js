@@ -2,7 +2,7 @@
 import { useEffect, useState } from "../html.js";
 import { EpisodeData } from "./episode.js";
 
-/** @import { Outline } from "../answers.js" */
+/** @import { EpisodeSummary } from "../answers.js" */
 
 /**
  * Opens an episode.
@@ -11,26 +11,26 @@ import { EpisodeData } from "./episode.js";
  */
 export function useEpisode(base, filter) {
   const [state, setState] = useState(
-    /** @type {{data: EpisodeData | null, outline: Outline | null, error: Error | null}} */ ({
+    /** @type {{data: EpisodeData | null, summary: EpisodeSummary | null, error: Error | null}} */ ({
       data: null,
-      outline: null,
+      summary: null,
       error: null,
     }),
   );
   const [tries, setTries] = useState(0);
   useEffect(() => {
-    setState({ data: null, outline: null, error: null });
+    setState({ data: null, summary: null, error: null });
     if (base === null) return undefined;
     const controller = new AbortController();
     const data = new EpisodeData(base, filter);
-    /** Requests more rewards of a long episode until all are loaded. @param {Outline} outline */
-    const show = (outline) => {
-      setState({ data, outline, error: null });
-      if (outline.is_complete === false) data.load(controller.signal, 3).then(show, () => {});
+    /** Requests more rewards of a long episode until all are loaded. @param {EpisodeSummary} summary */
+    const show = (summary) => {
+      setState({ data, summary, error: null });
+      if (summary.is_complete === false) data.load(controller.signal, 3).then(show, () => {});
     };
     data
       .load(controller.signal)
-      .then(show, (error) => controller.signal.aborted || setState({ data: null, outline: null, error }));
+      .then(show, (error) => controller.signal.aborted || setState({ data: null, summary: null, error }));
     return () => {
       controller.abort();
       data.close();
@@ -38,5 +38,5 @@ export function useEpisode(base, filter) {
   }, [base, tries, JSON.stringify(filter)]);
   // After a change of the address, the state is that of the previous episode for a moment.
   const isOther = state.data !== null && state.data.page !== base;
-  return { ...state, ...(isOther && { data: null, outline: null }), reload: () => setTries(tries + 1) };
+  return { ...state, ...(isOther && { data: null, summary: null }), reload: () => setTries(tries + 1) };
 }

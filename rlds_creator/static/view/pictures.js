@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo } from "../html.js";
 import { useStored } from "./panes.js";
 
-/** @import { Outline } from "../answers.js" */
+/** @import { EpisodeSummary } from "../answers.js" */
 /** @import { EpisodeData } from "./episode.js" */
 /** @import { Playback } from "./playback.js" */
 
@@ -15,16 +15,16 @@ const MAX_PICTURES = 9;
 
 /**
  * The available and the chosen pictures.
- * @param {Outline} outline
+ * @param {EpisodeSummary} summary
  */
-export function usePictures(outline) {
+export function usePictures(summary) {
   const paths = useMemo(
-    () => outline.fields.filter(({ kind }) => kind === "picture").map(({ path }) => path),
-    [outline],
+    () => summary.fields.filter(({ kind }) => kind === "picture").map(({ path }) => path),
+    [summary],
   );
   const [chosen, setChosen] = useStored(
     `pictures:${paths}`,
-    outline.shown ? [outline.shown] : paths.slice(0, MAX_PICTURES),
+    summary.shown ? [summary.shown] : paths.slice(0, MAX_PICTURES),
   );
   const toggle = (/** @type {string} */ path) => {
     const next = paths.filter((one) => (one === path) !== chosen.includes(one));

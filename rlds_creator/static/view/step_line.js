@@ -6,27 +6,27 @@ import { runningTotal } from "./curves.js";
 import { textOf } from "./labels.js";
 import { useValues } from "./values.js";
 
-/** @import { Outline } from "../answers.js" */
+/** @import { EpisodeSummary } from "../answers.js" */
 /** @import { EpisodeData } from "./episode.js" */
 /** @import { useLabels } from "./labels.js" */
 
 /**
  * The rewards, flags and labels of a step as text, also for screen readers.
- * @param {{data: EpisodeData, outline: Outline, step: number, isPlaying: boolean,
+ * @param {{data: EpisodeData, summary: EpisodeSummary, step: number, isPlaying: boolean,
  *   store: ReturnType<typeof useLabels>}} props
  */
-export function StepLine({ data, outline, step, isPlaying, store }) {
-  const totals = useMemo(() => runningTotal(outline.rewards), [outline]);
-  const reward = outline.rewards[step];
+export function StepLine({ data, summary, step, isPlaying, store }) {
+  const totals = useMemo(() => runningTotal(summary.rewards), [summary]);
+  const reward = summary.rewards[step];
   const { values, shownStep } = useValues(data, step);
   const isActive = (/** @type {string} */ path) => shownStep === step && values?.[path] === true;
-  const flags = outline.fields
+  const flags = summary.fields
     .filter(({ path, kind }) => kind === "flag" && !path.includes("/") && isActive(path))
     .map(({ path }) => path.replace(/^is_|^tag:/, ""));
   if (isActive("is_last") && values?.is_terminal === false && !flags.includes("truncated")) flags.push("truncated");
   const labels = store.labels.filter(({ first, last }) => first !== null && step >= first && step <= (last ?? first));
   return html`<p class="step-line" aria-live=${isPlaying ? "off" : "polite"}>
-    ${outline.rewards.some((one) => one !== null) &&
+    ${summary.rewards.some((one) => one !== null) &&
     html`<span>Reward <strong>${formatNumber(reward)}</strong></span>
     <span>
       Total <strong>${formatNumber(totals[step])}</strong> <span class="quiet">of ${formatNumber(totals.at(-1))}</span>
@@ -42,9 +42,9 @@ export function StepLine({ data, outline, step, isPlaying, store }) {
 
 /**
  * The text of the task, from the step if steps have it.
- * @param {{data: EpisodeData, outline: Outline, step: number}} props
+ * @param {{data: EpisodeData, summary: EpisodeSummary, step: number}} props
  */
-export function Instruction({ data, outline: { instruction, instruction_path: path }, step }) {
+export function Instruction({ data, summary: { instruction, instruction_path: path }, step }) {
   const { values } = useValues(data, step);
   const text = (path && values?.[path]) || instruction;
   return text && html`<p class="instruction"><span class="quiet">Task</span> ${text}</p>`;

@@ -5,7 +5,7 @@ import { html } from "../html.js";
 import { useStored } from "./panes.js";
 import { DEFAULT_RATE, SPEEDS } from "./playback.js";
 
-/** @import { Outline } from "../answers.js" */
+/** @import { EpisodeSummary } from "../answers.js" */
 
 /**
  * @typedef {object} Rate
@@ -17,7 +17,7 @@ import { DEFAULT_RATE, SPEEDS } from "./playback.js";
 /**
  * The rate of an episode. For a dataset without a rate, this browser remembers the rate that a person sets.
  * @param {string} base The address of the data of the episode.
- * @param {Outline} outline
+ * @param {EpisodeSummary} summary
  * @returns {Rate}
  */
 export function useRate(base, { fps, times }) {

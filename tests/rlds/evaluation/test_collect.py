@@ -134,7 +134,7 @@ def test_raw_files_and_their_dataset_give_the_same_set(write, tmp_path):
     table = rlds.feeds.open(path)
     episodes = [
         {"steps": table.read(i), "final_observation_known": is_known}
-        for i, is_known in enumerate(table.outlines.final_observation_known)
+        for i, is_known in enumerate(table.summaries.final_observation_known)
     ]
     assert_same(collect(episodes, **options), collected)
     if write is write_d4rl:

@@ -223,7 +223,7 @@ def test_batches_do_not_share_reused_memory(table):
 
 def test_explanation_counts_too_short_episodes(table):
     samples = table.segments(15)
-    short = int((table.outlines.num_steps < 15).sum())
+    short = int((table.summaries.num_steps < 15).sum())
     assert f"{short} of 40 episodes are too short" in Feed(samples, 2).explain()
     with pytest.raises(ValueError, match="there are no samples"):
         Feed(table.segments(100), 2)

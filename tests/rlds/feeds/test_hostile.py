@@ -481,8 +481,8 @@ def test_ends_of_episodes_do_not_depend_on_encoding_of_flags(tmp_path, encoding)
             steps = {"action": np.zeros(length, "f4"), "is_terminal": is_terminal}
             writer.add({"steps": steps, "final_observation_known": bool(is_known)})
     table = rlds.feeds.open(tmp_path)
-    outlines = list(zip(*(array.tolist() for array in table.outlines)))
-    assert outlines == [tuple(outline) for outline in table.episodes.outlines()]
+    summaries = list(zip(*(array.tolist() for array in table.summaries)))
+    assert summaries == [tuple(summary) for summary in table.episodes.summaries()]
     assert bool(table.storage.why_cached) == (encoding == "zlib")
 
 

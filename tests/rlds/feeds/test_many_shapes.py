@@ -41,7 +41,7 @@ class Synthetic(Storage):
             "is_terminal": Field(np.bool_),
         }
         is_known = np.ones(len(lengths), bool)
-        self.outlines = Lengths(lengths, np.maximum(lengths - 1, 0), is_known)
+        self.summaries = Lengths(lengths, np.maximum(lengths - 1, 0), is_known)
         self._begins = np.cumsum(lengths) - lengths
 
     def rows(self, episodes, steps, paths):
@@ -52,7 +52,7 @@ class Synthetic(Storage):
         return True
 
     def fingerprint(self):
-        return str(len(self.outlines.num_steps))
+        return str(len(self.summaries.num_steps))
 
     def bytes_of_step(self, path):
         return 8.0

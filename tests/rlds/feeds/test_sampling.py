@@ -165,7 +165,7 @@ def test_returns_equal_definition_and_become_columns(data):
     for directory, episodes in data:
         table = rlds.feeds.open(directory)
         values = np.random.default_rng(0).normal(size=table.num_steps)
-        ends = np.cumsum(table.outlines.num_steps)[:-1]
+        ends = np.cumsum(table.summaries.num_steps)[:-1]
         for gamma, lambda_, baseline in ((1.0, 1.0, None), (0.9, 0.7, values), (0.9, 0.0, values)):
             expected = [
                 _compute_returns(episode, value, gamma, lambda_)
@@ -179,7 +179,7 @@ def test_returns_equal_definition_and_become_columns(data):
         samples = pickle.loads(pickle.dumps(extended.transitions(2)))
         indices = np.arange(len(samples))[::-1]
         locations = samples.locate(indices)
-        begins = np.cumsum(even.outlines.num_steps) - even.outlines.num_steps
+        begins = np.cumsum(even.summaries.num_steps) - even.summaries.num_steps
         np.testing.assert_array_equal(
             samples.batch(indices)["return"], returns[begins[locations[0]] + locations[1]]
         )
@@ -218,7 +218,7 @@ def test_several_datasets_open_as_one_table(data, tmp_path):
     assert pickle.loads(pickle.dumps(feed)).state_dict(2) == feed.state_dict(2)
     kept = table.filter_episodes(lambda episode: len(episode) > 3)
     assert 0 < kept.num_episodes < table.num_episodes
-    assert (kept.outlines.num_steps > 3).all()
+    assert (kept.summaries.num_steps > 3).all()
     assert kept.compute_statistics(["action"])["action"].mean.shape == (3,)
     (tmp_path / "a").symlink_to(paths[0])
     (tmp_path / "b").symlink_to(paths[1])
@@ -331,9 +331,9 @@ def test_columns_hold_one_value_per_episode(data):
                 if len(episode["steps"]["button"])
             ]
         )
-        filled = table.filter_episodes(table.outlines.num_steps > 0)
+        filled = table.filter_episodes(table.summaries.num_steps > 0)
         np.testing.assert_array_equal(filled.column("button"), firsts)
         is_known = [bool(episode["final_observation_known"]) for episode in episodes]
-        np.testing.assert_array_equal(table.outlines.final_observation_known, is_known)
+        np.testing.assert_array_equal(table.summaries.final_observation_known, is_known)
         with pytest.raises(KeyError):
             table.column("nonsense")

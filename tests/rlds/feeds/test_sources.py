@@ -47,7 +47,7 @@ def test_batches_equal_what_the_source_reads(raw_data, name):
     options = OPTIONS.get(name, {})
     episodes = rlds.sources.open(raw_data[name], **options)
     table = rlds.feeds.open(raw_data[name], cache_bytes=1, **options)
-    assert [tuple(o) for o in zip(*table.outlines)] == [tuple(o) for o in episodes.outlines()]
+    assert [tuple(o) for o in zip(*table.summaries)] == [tuple(o) for o in episodes.summaries()]
     expected = join_columns(episodes)
     batch = dict(named_leaves(table.steps().batch(np.arange(table.num_steps))))
     assert batch.keys() == expected.keys()
@@ -126,7 +126,7 @@ def test_forked_processes_read_all_formats_without_tensorflow(raw_data, tmp_path
 @pytest.mark.parametrize("name", ["folder_tfrecord", "npz"])
 def test_condition_selects_shuffled_episodes(raw_data, name):
     episodes = rlds.sources.open(raw_data[name], "all")
-    lengths = [outline.num_steps for outline in episodes.outlines()]
+    lengths = [summary.num_steps for summary in episodes.summaries()]
     condition = f"steps = {lengths[-1]} or index = 0"
     chosen = [i for i, steps in enumerate(lengths) if steps == lengths[-1] or i == 0]
     assert 0 < len(chosen) < len(lengths)

@@ -34,8 +34,8 @@ def test_map_episodes_changes_fields_values_and_order(directory, form):
     name, camera, *_ = arm_datasets.FIELDS[form]
     table = rlds.feeds.open(directory / name, "train")
     mapped = map_episodes(table, reverse_without_first)
-    lengths = table.outlines.num_steps
-    assert mapped.outlines.num_steps.tolist() == np.maximum(lengths - 1, 0).tolist()
+    lengths = table.summaries.num_steps
+    assert mapped.summaries.num_steps.tolist() == np.maximum(lengths - 1, 0).tolist()
     stored_camera, camera = camera, camera.rpartition("/")[2]
     image = f"observation/{camera}"
     stored_image = f"observation/{stored_camera}"
@@ -58,8 +58,8 @@ def test_map_episodes_changes_fields_values_and_order(directory, form):
 def test_episodes_without_steps_are_left_out(directory):
     table = rlds.feeds.open(directory / "arm", "train").filter_episodes([0, 1, 3])
     mapped = map_episodes(table, drop_short)
-    assert mapped.outlines.num_steps.tolist() == [5, 0, 6]
-    kept = mapped.filter_episodes(mapped.outlines.num_steps > 0)
+    assert mapped.summaries.num_steps.tolist() == [5, 0, 6]
+    kept = mapped.filter_episodes(mapped.summaries.num_steps > 0)
     np.testing.assert_array_equal(kept.read(1)["action"], table.read(2)["action"])
     # Metadata stays available, and a mapped table can be mapped again.
     success = kept.filter_episodes(lambda e: b"3.h5" in e.metadata["episode_metadata/file_path"])

@@ -59,7 +59,7 @@ def test_unified_fields_have_declared_shapes(directory, form):
         "observation/state_mask": (6,),
         "action_mask": (5,),
     }
-    assert unified.outlines.num_steps.tolist() == table.outlines.num_steps.tolist()
+    assert unified.summaries.num_steps.tolist() == table.summaries.num_steps.tolist()
     for episode in range(table.num_episodes):
         stored, actual = table.read(episode), unified.read(episode)
         width = stored["action"].shape[1]
@@ -117,14 +117,14 @@ def test_resampling_picks_nearest_step_and_sums_relative_actions(directory, to_h
     like = {"action": ("float32", (4,)), "is_last": (bool, ())}
     fields = {"action": "action", "is_last": "is_last"}
     unified = unify(table, like, fields, hz=10, to_hz=to_hz, relative=relative)
-    for episode, length in enumerate(table.outlines.num_steps.tolist()):
+    for episode, length in enumerate(table.summaries.num_steps.tolist()):
         stored, actual = table.read(episode)["action"], unified.read(episode)["action"]
         times = np.arange(1000) / to_hz
         times = times[times <= (length - 1) / 10 + 1e-9]
         nearest = np.rint(times * 10).astype(int)
         assert len(actual) == len(times)
         np.testing.assert_array_equal(actual[:, 2:], stored[nearest, 2:])
-        real = length - int(table.outlines.final_observation_known[episode])
+        real = length - int(table.summaries.final_observation_known[episode])
         if to_hz > 10:
             expected = stored[nearest, :2] * np.float32(10 / to_hz)
         else:
@@ -133,7 +133,7 @@ def test_resampling_picks_nearest_step_and_sums_relative_actions(directory, to_h
             expected = [stored[begin:end, :2].sum(0) for begin, end in ranges]
         if to_hz != 10:
             np.testing.assert_allclose(actual[:, :2], expected, atol=1e-5)
-    assert (unified.outlines.num_transitions <= unified.outlines.num_steps).all()
+    assert (unified.summaries.num_transitions <= unified.summaries.num_steps).all()
 
 
 def test_mixture_follows_weights_and_temperature(directory):
@@ -174,8 +174,8 @@ def test_fields_of_open_x_datasets_are_registered(tmp_path):
     assert not step["observation"]["wrist_mask"].any()
     assert step["observation"]["state_mask"][0].sum() == 8
     assert step["action_mask"][0].sum() == 10
-    lengths = (table.outlines.num_steps - 1) // 3 + 1
-    assert unified.outlines.num_steps.tolist() == lengths.tolist()
+    lengths = (table.summaries.num_steps - 1) // 3 + 1
+    assert unified.summaries.num_steps.tolist() == lengths.tolist()
 
 
 @pytest.mark.parametrize(

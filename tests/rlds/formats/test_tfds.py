@@ -272,7 +272,7 @@ def test_steps_without_is_terminal_are_refused_until_it_is_added(original, tmp_p
     drop = rlds.editing.Drop("words")
     rlds.edit(path, drop, add, rlds.editing.Fix(), to=tmp_path / "added")
     rlds.sources.export(tmp_path / "added", "webdataset", tmp_path / "plain", split="train")
-    assert all(episode.outline.num_steps for episode in open_episodes(tmp_path / "plain"))
+    assert all(episode.summary.num_steps for episode in open_episodes(tmp_path / "plain"))
     assert all(episode.steps["is_terminal"][-1] for episode in open_episodes(tmp_path / "plain"))
 
 

@@ -158,7 +158,7 @@ def test_standard_fields_are_read_for_a_range_of_steps(tmp_path):
     np.testing.assert_array_equal(
         copy.columns(1, ["standard"])["standard"]["state"], output[1].steps["standard"]["state"]
     )
-    assert [outline.num_steps for outline in output.outlines()] == list(raw_oxe.EPISODES)
+    assert [summary.num_steps for summary in output.summaries()] == list(raw_oxe.EPISODES)
     tail = rlds.robotics.standardized(
         rlds.sources.open(output.source.bases[0].directory, "train[1:]")
     )

@@ -328,7 +328,7 @@ def test_views_open_for_training_without_reading_an_episode(recording, kind):
     view = VIEWS[kind](recording)
     recording.accessed.clear()
     table = rlds.feeds.open(Episodes(view, view.splits[0]))
-    assert table.outlines.num_steps.tolist() == [7, 14, 19][:: -1 if kind is SelectedSource else 1]
+    assert table.summaries.num_steps.tolist() == [7, 14, 19][:: -1 if kind is SelectedSource else 1]
     assert "read" not in recording.accessed
 
 

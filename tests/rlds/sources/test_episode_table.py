@@ -73,9 +73,9 @@ def test_rows_describe_the_episodes(raw_data, name, tmp_path, monkeypatch):
         assert len(rlds.sources.open(path, split, **options)) == len(rows) == len(table)
         stored_lengths = episodes.lengths()
         assert stored_lengths is not None or name not in ("lerobot", "logs")
-        outlines = [episode.outline for episode in episodes]
-        for lengths, outline_lengths in zip(stored_lengths or (), zip(*outlines)):
-            assert lengths is None or lengths.tolist() == [*outline_lengths]
+        summaries = [episode.summary for episode in episodes]
+        for lengths, summary_lengths in zip(stored_lengths or (), zip(*summaries)):
+            assert lengths is None or lengths.tolist() == [*summary_lengths]
         with_files = rlds.sources.Episodes(
             rlds.sources.reading.with_image_files(episodes.source), split
         )

@@ -39,7 +39,7 @@ def test_export_has_the_frame_rate_of_its_files(raw, tmp_path):
     assert _rate_of(episodes.where("steps > 5")) == 10
     catalog = Catalog([tmp_path / "lerobot"])
     [dataset] = catalog.datasets()["datasets"]
-    assert catalog.view(dataset["id"], "train", 1).outline()["fps"] == 10
+    assert catalog.view(dataset["id"], "train", 1).summary()["fps"] == 10
 
     # The rate survives formats that cannot store it.
     rlds.sources.export(tmp_path / "lerobot", "robomimic", tmp_path / "demos.hdf5")
@@ -65,7 +65,7 @@ def test_lengths_and_faults_are_available_with_a_sidecar(raw, tmp_path):
     rlds.sources.export(raw, "lerobot", tmp_path / "lerobot", fps=10)
     episodes = rlds.sources.open(tmp_path / "lerobot")
     assert episodes.lengths().num_steps.tolist() == [5, 6, 7]
-    assert [*episodes.outlines()] == [episode.outline for episode in episodes]
+    assert [*episodes.summaries()] == [episode.summary for episode in episodes]
     (split,) = inspection.inspect(tmp_path / "lerobot").splits
     assert split.steps == 18
 

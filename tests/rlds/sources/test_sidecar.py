@@ -79,8 +79,8 @@ def check_stored(directory, episodes):
         assert restored.origin == episode.origin
         restored.steps["x"][:] = 0  # The columns are copies.
         assert stored.key("train", index) == episode.key
-    outlines = pickle.loads(pickle.dumps(stored)).outlines("train")
-    assert [*zip(*(column.tolist() for column in outlines))] == [e.outline for e in episodes]
+    summaries = pickle.loads(pickle.dumps(stored)).summaries("train")
+    assert [*zip(*(column.tolist() for column in summaries))] == [e.summary for e in episodes]
 
 
 def test_episodes_survive_a_round_trip(episodes, tmp_path):

@@ -3,7 +3,7 @@ import pytest
 
 import rlds
 from rlds.sources import Origin, SourceEpisode
-from rlds.sources.source import outline_of
+from rlds.sources.source import summary_of
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_episode_without_flags_is_terminal_if_all_discounts_are_zero(last, trans
         flat = {"action": np.arange(3), "discount/a": columns[:, 0], "discount/b/c": columns[:, 1]}
         array = {"action": np.arange(3), "discount": columns}
     for discounts in (steps, flat, array):
-        assert outline_of(discounts, False).num_transitions == transitions
+        assert summary_of(discounts, False).num_transitions == transitions
 
 
 def test_episode_has_a_text_and_a_table():

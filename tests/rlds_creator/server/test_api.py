@@ -94,12 +94,12 @@ def test_a_download_can_be_cancelled(recordings) -> None:
 def test_episode_is_viewed_labelled_and_deleted(recordings) -> None:
     served, study, ids = recordings
     path = f"/api/episodes/{ids[1]}"
-    outline = served.good("GET", f"{path}/view")
-    assert outline["num_steps"] == 3
-    assert (outline["previous"], outline["next"]) == (f"/replay/{ids[0]}", None)
+    summary = served.good("GET", f"{path}/view")
+    assert summary["num_steps"] == 3
+    assert (summary["previous"], summary["next"]) == (f"/replay/{ids[0]}", None)
     values = served.good("GET", f"{path}/view/steps/1")["values"]
     assert values["observation/position"] == [1.0, 0.0]
-    picture = next(f["path"] for f in outline["fields"] if f["kind"] == "picture")
+    picture = next(f["path"] for f in summary["fields"] if f["kind"] == "picture")
     status, headers, _ = served.fetch("GET", f"{path}/view/pictures/1/{picture}")
     assert status == 200
     assert headers["content-type"].startswith("image/")
@@ -155,10 +155,10 @@ def test_episode_is_viewed_labelled_and_deleted(recordings) -> None:
 
     # The next episode is that of the filtered list.
     query = f"study={study['id']}&sort=-started"
-    outline = served.good("GET", f"{path}/view?{query}&wait=1")
-    assert (outline["previous"], outline["next"]) == (None, f"/replay/{ids[0]}?{query}")
-    outline = served.good("GET", f"{path}/view?state=cancelled")
-    assert (outline["previous"], outline["next"]) == (None, None)
+    summary = served.good("GET", f"{path}/view?{query}&wait=1")
+    assert (summary["previous"], summary["next"]) == (None, f"/replay/{ids[0]}?{query}")
+    summary = served.good("GET", f"{path}/view?state=cancelled")
+    assert (summary["previous"], summary["next"]) == (None, None)
 
     assert served.good("POST", "/api/episodes/delete", {"ids": [ids[1]]}) == {"deleted": 1}
     assert not sidecar.parent.exists()

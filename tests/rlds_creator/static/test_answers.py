@@ -116,11 +116,11 @@ def test_answers_of_the_viewer_are_as_declared(tmp_path):
 
 
 def check_episode(get, base):
-    outline = get(base)
-    check("Outline", outline)
-    for field in outline["fields"]:
+    summary = get(base)
+    check("EpisodeSummary", summary)
+    for field in summary["fields"]:
         check("Field", field)
-    path = next(field["path"] for field in outline["fields"] if field["kind"] == "number")
+    path = next(field["path"] for field in summary["fields"] if field["kind"] == "number")
     check("Series", get(f"{base}/series/{path}"))
     labels = get(f"{base}/labels")
     check("EpisodeLabels", labels)

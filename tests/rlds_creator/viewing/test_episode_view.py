@@ -109,8 +109,8 @@ def recording(tmp_path_factory):
 
 def check_values(view, columns, *, is_recording=False):
     """Checks the values of all steps, except pictures, and that they are JSON."""
-    outline = json.loads(json.dumps(view.outline(), allow_nan=False))
-    kinds = {field["path"]: field["kind"] for field in outline["fields"]}
+    summary = json.loads(json.dumps(view.summary(), allow_nan=False))
+    kinds = {field["path"]: field["kind"] for field in summary["fields"]}
     assert set(kinds) == set(columns)
     for step in range(view.num_steps):
         answer = view.step(step)
@@ -137,7 +137,7 @@ def check_values(view, columns, *, is_recording=False):
             last = -1 if is_recording and path in ("action", "reward", "discount") else None
             expected = np.where(np.isfinite(expected), expected, np.nan)
             np.testing.assert_array_equal(curves[:, :last], expected[:, :last], path)
-    return kinds, outline
+    return kinds, summary
 
 
 def row_of(column, row):
@@ -149,7 +149,7 @@ def row_of(column, row):
 def test_view_of_a_recording_equals_its_columns(recording):
     view = view_of(recording)
     columns = dict(leaves_at(sources.open(recording).columns(0), None))
-    kinds, outline = check_values(view, columns, is_recording=True)
+    kinds, summary = check_values(view, columns, is_recording=True)
     pictures = {path.rpartition("/")[2] for path, kind in kinds.items() if kind == "picture"}
     assert pictures == {*PICTURES, "image"}
     assert kinds["observation/state"] == kinds["action"] == "vector"
@@ -157,12 +157,12 @@ def test_view_of_a_recording_equals_its_columns(recording):
     assert kinds["observation/parts/0/x"] == kinds["reward"] == "number"
     assert kinds["observation/name"] == kinds["observation/raw"] == "text"
     assert kinds["tag:good"] == "flag"
-    assert outline["rewards"] == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, None]
-    assert outline["times"] == pytest.approx([t * 0.05 for t in range(T)], abs=1e-3)
-    assert outline["fps"] == 20
-    assert outline["shown"] == "image"
-    assert outline["metadata"] == {"agent_id": "a", "total_reward": 10.5, "seed": str(2**60)}
-    order = [field["path"].partition("/")[0] for field in outline["fields"]]
+    assert summary["rewards"] == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, None]
+    assert summary["times"] == pytest.approx([t * 0.05 for t in range(T)], abs=1e-3)
+    assert summary["fps"] == 20
+    assert summary["shown"] == "image"
+    assert summary["metadata"] == {"agent_id": "a", "total_reward": 10.5, "seed": str(2**60)}
+    order = [field["path"].partition("/")[0] for field in summary["fields"]]
     assert order[0] == "observation"
     assert order[-3:] == ["is_first", "is_last", "is_terminal"]
 
@@ -194,7 +194,7 @@ def test_pictures_of_every_layout_are_shown(recording):
     expected = np.rint(PICTURES["channels_first"][1].transpose(1, 2, 0) * 255)
     np.testing.assert_array_equal(pixels("channels_first"), expected)
     # Without a natural range of values, the scale is the same in all steps, and reported.
-    fields = {field["path"]: field for field in view.outline()["fields"]}
+    fields = {field["path"]: field for field in view.summary()["fields"]}
     low, high = fields["observation/depth"]["scaled"]
     depth = PICTURES["depth"]
     sampled = depth[[0, 2, 3, 4, 6]]
@@ -270,7 +270,7 @@ def test_the_view_shows_the_values_of_minari(tmp_path, monkeypatch):
     for index in (0, 1):
         view = view_of(path, index)
         columns = dict(leaves_at(episodes.columns(index, decode_images=False), None))
-        kinds, outline = check_values(view, columns)
+        kinds, summary = check_values(view, columns)
         for name, kind in kinds.items():
             if kind == "picture":
                 for step in (0, view.num_steps - 1):
@@ -278,7 +278,7 @@ def test_the_view_shows_the_values_of_minari(tmp_path, monkeypatch):
                     stored = columns[name][step]
                     if isinstance(stored, np.ndarray):
                         np.testing.assert_array_equal(pixels, stored)
-        assert outline["metadata"]["attributes"]
+        assert summary["metadata"]["attributes"]
 
 
 # --- Long episodes.
@@ -328,19 +328,19 @@ def test_rewards_of_a_long_log_are_read_gradually(long_episode, monkeypatch):
     path, columns = long_episode
     monkeypatch.setattr(steps, "MAX_POINTS", 50)
     view = view_of(path / "log")
-    outline = view.outline(0)
-    assert not outline["is_complete"]
-    read_steps = [step for step, reward in enumerate(outline["rewards"]) if reward is not None]
+    summary = view.summary(0)
+    assert not summary["is_complete"]
+    read_steps = [step for step, reward in enumerate(summary["rewards"]) if reward is not None]
     assert 0 < len(read_steps) < 10
     # Missing times are interpolated.
-    assert outline["times"] is None or len(outline["times"]) == 300
+    assert summary["times"] is None or len(summary["times"]) == 300
     for _ in range(400):
-        if outline["is_complete"]:
+        if summary["is_complete"]:
             break
-        outline = view.outline(0)
+        summary = view.summary(0)
     expected = columns["reward"].astype(float).tolist()[:-1]
-    assert outline["rewards"] == [*expected, None]
-    assert outline["times"] == pytest.approx([t / 10 for t in range(300)], abs=1e-3)
+    assert summary["rewards"] == [*expected, None]
+    assert summary["times"] == pytest.approx([t / 10 for t in range(300)], abs=1e-3)
 
 
 # --- Damaged, small and missing data.
@@ -387,7 +387,7 @@ def test_custom_data_may_change_its_structure(tmp_path):
         )
     writer.close()
     view = view_of(path)
-    view.outline()
+    view.summary()
     assert view.step(0)["values"]["a"] == 1
     assert view.step(1)["values"]["a/1"] == "x"
     assert view.step(1)["values"]["b/c/2"] == "two"
@@ -421,9 +421,9 @@ def test_damaged_step_of_a_log_does_not_hide_other_steps(long_episode, tmp_path)
             data[len(data) // 2] ^= 1
         (damaged / file.relative_to(path / "log")).write_bytes(data)
     view = view_of(damaged)
-    while not (outline := view.outline())["is_complete"]:
+    while not (summary := view.summary())["is_complete"]:
         pass
-    rewards = outline["rewards"]
+    rewards = summary["rewards"]
     missing_steps = [step for step, reward in enumerate(rewards) if reward is None]
     assert 1 < len(missing_steps) < 299
     with pytest.raises(envlogger.errors.EnvLoggerError, match="damaged"):

@@ -59,9 +59,9 @@ def test_memory_for_long_episodes_is_bounded(write, where, tmp_path, monkeypatch
         viewer = Catalog([path], where=where)
         [dataset] = viewer.datasets()["datasets"]
         view = viewer.view(dataset["id"], "train", 0)
-        while not (outline := view.outline(5))["is_complete"]:
+        while not (summary := view.summary(5))["is_complete"]:
             pass
-        assert outline["rewards"] == [*map(float, range(1, NUM_STEPS)), None]
+        assert summary["rewards"] == [*map(float, range(1, NUM_STEPS)), None]
         for step in np.random.default_rng(0).integers(0, NUM_STEPS, 200).tolist():
             view.step(step)
             data, _ = view.picture(step, "observation/camera")

@@ -140,10 +140,10 @@ def test_the_viewer_serves_the_steps_of_an_episode(client, datasets):
     assert [episode["num_steps"] for episode in tiny] == [5, 5]
 
     base = f"{listing}/1/view"
-    outline = client.json(base)[1]
-    assert outline["num_steps"] == 7
-    assert outline["previous"] == f"/datasets/{identifier}/train/0"
-    assert outline["next"] is None
+    summary = client.json(base)[1]
+    assert summary["num_steps"] == 7
+    assert summary["previous"] == f"/datasets/{identifier}/train/0"
+    assert summary["next"] is None
     assert client.json(f"{base}/steps/3")[1]["values"]["action"] == [4, -4]
     status, headers, body = client.get(f"{base}/pictures/3/image")
     assert (status, headers["content-type"], body) == (200, "image/jpeg", FRAMES[3])
@@ -237,14 +237,14 @@ def test_a_recording_of_a_robot_plays_at_the_times_of_its_steps(tmp_path):
     stamps = rlds.sources.open(tmp_path / "drive.mcap")[0].steps["timestamp"]
     with serving(view_app(Catalog([tmp_path / "drive.mcap"]))) as client:
         [dataset] = client.json("/api/datasets")[1]["datasets"]
-        outline = client.json(f"/api/datasets/{dataset['id']}/train/0/view")[1]
+        summary = client.json(f"/api/datasets/{dataset['id']}/train/0/view")[1]
         while (row := client.json(f"/api/datasets/{dataset['id']}/train")[1]["episodes"][0])[
             "values"
         ] is None:
             pass
     seconds = (stamps - stamps[0]) / 1e9
     assert seconds[-1] > 0
-    assert outline["times"] == pytest.approx(seconds.tolist(), abs=1e-4)
+    assert summary["times"] == pytest.approx(seconds.tolist(), abs=1e-4)
     assert row["values"]["duration"] == pytest.approx(seconds[-1])
 
 

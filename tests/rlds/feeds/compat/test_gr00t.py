@@ -56,7 +56,7 @@ def test_shards_of_any_format_equal_those_of_gr00t(directory, form):
     modality = make_modality(camera, f"observation.{state}")
     dataset = open_dataset(directory / name, "camera", modality, split="train")
     table = rlds.feeds.open(directory / name, "train")
-    lengths = np.maximum(table.outlines.num_real_steps() - 2, 0)
+    lengths = np.maximum(table.summaries.num_real_steps() - 2, 0)
     # GR00T deals steps to shards like this, from the seed.
     rng, shards = np.random.default_rng(42), [[] for _ in range(-(-lengths.sum() // 6))]
     for episode in rng.permutation(len(lengths)):

@@ -151,7 +151,7 @@ def test_items_of_any_format_equal_the_table(directory, form):
     options = {"fps": 10, "split": "train"}
     dataset = LeRobotDataset("me/arm", directory / name, delta_timestamps=deltas, **options)
     table = rlds.feeds.open(directory / name, "train")
-    real = table.outlines.num_real_steps()
+    real = table.summaries.num_real_steps()
     assert len(dataset) == dataset.num_frames == real.sum()
     items = dataset[:]
     index = 0

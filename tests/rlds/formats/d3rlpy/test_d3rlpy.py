@@ -60,7 +60,7 @@ def test_episodes_have_the_rows_of_the_arrays(tmp_path, count):
         )
         for column, values in pairs:
             np.testing.assert_array_equal(column, values)
-        assert reading.outline(episodes.source, "train", index) == episode.outline
+        assert reading.summary(episodes.source, "train", index) == episode.summary
     last = episodes[1].metadata["last_row"]
     np.testing.assert_array_equal(
         last["action"], raw_d3rlpy.episode(1, num_arrays=count, discrete=bool(count))["actions"][-1]
@@ -75,13 +75,13 @@ def test_files_of_d3rlpy_1_are_read(tmp_path, monkeypatch, discrete):
     path = raw_d3rlpy.write_first_version(tmp_path / "a.h5", discrete=discrete)
     episodes = rlds.sources.open(path)
     assert (episodes.format, len(episodes)) == ("d3rlpy", 3)
-    assert [e.outline.num_transitions for e in episodes] == [4, 3, 3]
+    assert [e.summary.num_transitions for e in episodes] == [4, 3, 3]
     assert [e.truncated for e in episodes] == [False, True, True]
     for begin, episode in zip((0, 4, 8), episodes):
         assert episode.complete
-        assert reading.outline(episodes.source, "train", begin // 4) == episode.outline
+        assert reading.summary(episodes.source, "train", begin // 4) == episode.summary
         assert episode.steps["observation"][:, 0].tolist() == [*range(begin, begin + 4)]
-        length = episode.outline.num_transitions
+        length = episode.summary.num_transitions
         np.testing.assert_array_equal(
             episode.steps["reward"][:length], np.float32(range(begin, begin + length)) / 10
         )
@@ -113,7 +113,7 @@ print(json.dumps([lengths, [e.observations.tolist() for e in episodes]]))
     actual = foreign_readers.run("d3rlpy.dataset", script, path)
     episodes = rlds.sources.open(path)
     assert actual == [
-        [[e.outline.num_transitions, not e.truncated] for e in episodes],
+        [[e.summary.num_transitions, not e.truncated] for e in episodes],
         [e.steps["observation"].tolist() for e in episodes],
     ]
 

@@ -33,7 +33,7 @@ def test_episodes_have_the_rows_of_the_table(tmp_path, pixels):
             assert steps["infos"][row] == expected["infos"][row]
             if not pixels:
                 assert steps["reward"][row] == expected["rews"][row]
-        assert reading.outline(episodes.source, "train", index) == episode.outline
+        assert reading.summary(episodes.source, "train", index) == episode.summary
 
 
 def update_json(path, name, **changes):

@@ -87,7 +87,7 @@ def test_runs_of_rows_are_divided_into_episodes(tmp_path, write):
         assert episode.truncated == (index == 1)
         assert episode.complete
         assert not episode.final_observation_known
-        assert reading.outline(opened.source, "train", index) == episode.outline
+        assert reading.summary(opened.source, "train", index) == episode.summary
     assert rlds.feeds.open(path, layout=layout).num_steps == ROWS
 
 
@@ -399,7 +399,7 @@ def test_a_layout_reads_the_same_episodes_as_the_reader_of_the_format(tmp_path, 
     )
     episodes = rlds.sources.open(path, layout=f"layout: 1\n{LAYOUTS[format]}")
     for ref, episode in zip(expected, episodes, strict=True):
-        facts = ("truncated", "complete", "final_observation_known", "outline")
+        facts = ("truncated", "complete", "final_observation_known", "summary")
         assert [getattr(ref, fact) for fact in facts] == [getattr(episode, fact) for fact in facts]
         for name in episode.steps:
             column = np.asarray(episode.steps[name])

@@ -82,7 +82,7 @@ def test_all_columns_and_frames_are_read(tmp_path, version):
         assert episode.truncated
         assert episode.complete
         assert not episode.final_observation_known
-        assert episode.outline == reading.outline(source, "train", index)
+        assert episode.summary == reading.summary(source, "train", index)
         row = json.loads(episode.metadata["lerobot"]["row"])
         assert (row["episode_index"], row["length"]) == (index, raw.LENGTHS[index])
         assert sorted(row["tasks"]) == sorted({*episode.steps["language_instruction"]})
@@ -124,7 +124,7 @@ def test_the_terminal_column_ends_episodes(tmp_path):
         assert not episode.truncated
         assert episode.steps["is_terminal"].tolist() == episode.steps["is_last"].tolist()
         assert episode.steps["discount"].tolist() == [1.0] * (raw.LENGTHS[index] - 1) + [0.0]
-        assert episode.outline == reading.outline(source, "train", index)
+        assert episode.summary == reading.summary(source, "train", index)
     with pytest.raises(ValueError, match=r"'success', but the data has no column 'next.success'"):
         LeRobotSource(tmp_path, terminal="success")
 
@@ -556,7 +556,7 @@ def test_a_stopped_recording_keeps_listed_episodes_and_reports_unlisted_ones(tmp
     source = LeRobotSource(tmp_path)
     assert list(source.splits) == ["train", "test"]
     check_steps(source.read("test", 0).steps, expected_steps(raw.episodes()[1]))
-    for read in (reading.read, reading.outline):
+    for read in (reading.read, reading.summary):
         with pytest.raises(SourceError, match=rf"{name}, episode episode_000002: .*{message}"):
             read(source, "test", 1)
     episodes = reading.episodes(source, "test", "0-2")

@@ -34,7 +34,7 @@ def test_npz_survives_an_export_to_minari(tmp_path, data_format):
         np.testing.assert_array_equal(
             actual.observations["joints"], original.steps["observation"]["joints"]
         )
-    assert [*episodes.outlines()] == [episode.outline for episode in rlds.sources.open(raw)]
+    assert [*episodes.summaries()] == [episode.summary for episode in rlds.sources.open(raw)]
     # Conversions continue after the key of an episode.
     after = reading.episodes(episodes.source, "train", "0-3", after=episodes[0].key)
     assert [episode.key for episode in after] == ["episode_2.npz", "episode_10.npz"]

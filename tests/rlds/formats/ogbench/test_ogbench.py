@@ -48,7 +48,7 @@ def test_episodes_have_the_values_of_the_rows(tmp_path, pixels):
         assert not [*differences(episodes[index], copy[index])]
     window = copy.columns(1, ["qpos"], 2, 4)
     np.testing.assert_array_equal(window["qpos"], raw["qpos"][4 + 2 : 4 + 4])
-    assert [outline.num_steps for outline in copy.outlines()] == [4, 6, 3]
+    assert [summary.num_steps for summary in copy.summaries()] == [4, 6, 3]
 
 
 def test_compact_files_mark_two_rows(tmp_path):
