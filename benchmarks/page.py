@@ -69,7 +69,7 @@ def rows_of(results: Results, *, feeds: bool) -> list[Row]:
 # --- Tables --------------------------------------------------------------------------------------
 
 
-def in_words(ratio: float) -> str:
+def ratio_text(ratio: float) -> str:
     """Writes a ratio with two digits that count."""
     return f"{ratio:,.0f}" if ratio >= 9.95 else f"{ratio:.1f}" if ratio >= 1.95 else f"{ratio:.2f}"
 
@@ -90,10 +90,10 @@ def table(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         ours, theirs = (in_time(statistics.median(times)) for times in (row.ours, row.theirs))
-        median = in_words(row.median)
+        median = ratio_text(row.median)
         cells = [row.job, row.peer, row.unit, ours, theirs]
         cells += [f"**{median}**" if row.median < 1 else median]
-        cells += [f"{in_words(min(row.ratios))} to {in_words(max(row.ratios))}"]
+        cells += [f"{ratio_text(min(row.ratios))} to {ratio_text(max(row.ratios))}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -104,7 +104,7 @@ def table_of_feeds(results: Results) -> str:
         "| task | loader | per sample | first batch | MB | speedup of rlds.feeds |",
         "|---|---|--:|--:|--:|--:|",
     ]
-    ratios = {(row.job, row.peer): in_words(row.median) for row in rows_of(results, feeds=True)}
+    ratios = {(row.job, row.peer): ratio_text(row.median) for row in rows_of(results, feeds=True)}
     for job in (job for job in results["jobs"] if job["unit"] == "sample"):
         for name, one in job["contenders"].items():
             ours = name == OURS
@@ -155,7 +155,7 @@ def table_of_conversions(results: Results) -> str:
             cells = [job["job"] if is_one else "", "here, one process" if is_one else name]
             cells += [job["unit"], in_time(cpu), in_time(wall)]
             ratios = wall * results["cores"] / one, cpu / one
-            cells += ["", ""] if is_one else [in_words(ratio) for ratio in ratios]
+            cells += ["", ""] if is_one else [ratio_text(ratio) for ratio in ratios]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -173,8 +173,8 @@ def table_of_growth(results: Results) -> str:
         enough = next((n for n in WORKERS[:-1] if times[2 * n] < 1.25 * times[n]), WORKERS[-1])
         cells = [job["job"], in_time(statistics.median(one["cpu"]))]
         cells += [f"{one[f's ({name})'] / total:.1%}" for name in names]
-        cells += [f"{one['megabytes']:,.0f}", in_words(one["times (disk)"])]
-        cells += [*(in_words(times[workers]) for workers in some), str(enough)]
+        cells += [f"{one['megabytes']:,.0f}", ratio_text(one["times (disk)"])]
+        cells += [*(ratio_text(times[workers]) for workers in some), str(enough)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -246,7 +246,7 @@ def figure(rows: Sequence[Row], *, feeds: bool = False) -> str:
             f'<path stroke="{colour}" stroke-width="3" stroke-opacity=".5" '
             f'd="M{x(min(row.ratios))} {y}H{x(max(row.ratios))}"/>',
             f'<circle fill="{colour}" cx="{x(row.median)}" cy="{y}" r="5"/>',
-            f'<text class="n" x="{WIDTH - 8}" y="{y + 4}">{in_words(row.median)}x</text>',
+            f'<text class="n" x="{WIDTH - 8}" y="{y + 4}">{ratio_text(row.median)}x</text>',
         ]
     return "\n".join([*elements, "</svg>", ""])
 
@@ -275,7 +275,7 @@ def figure_of_workers(results: Results) -> str:
         points = [spot(workers, one[_of_workers(workers)]) for workers in WORKERS]
         right, y = map(float, points[-1].split())
         lowest = y = max(y, lowest + 16)  # Labels do not overlap.
-        label = f"{name} {in_words(one[_of_workers(WORKERS[-1])])}x"
+        label = f"{name} {ratio_text(one[_of_workers(WORKERS[-1])])}x"
         elements += [
             f'<path fill="none" stroke="{colour}" stroke-width="2" d="M{"L".join(points)}"/>',
             f'<text x="{right + 8}" y="{y + 4}" fill="{colour}">{label}</text>',

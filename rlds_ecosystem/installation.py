@@ -13,9 +13,9 @@ from pathlib import Path
 
 __all__ = [
     "choose_implementation",
+    "explain_uncompiled",
     "other_distributions",
     "warn_of_other_distributions",
-    "why_not_compiled",
 ]
 
 # Distributions with packages of the same names as this one.
@@ -85,7 +85,7 @@ def choose_implementation(package: str, *, slowdown: str) -> str:
     except ImportError as e:
         if requested == "cython":
             raise
-        reason = why_not_compiled(Path(__file__).parents[1], package, error=e)
+        reason = explain_uncompiled(Path(__file__).parents[1], package, error=e)
         warnings.warn(
             f"{package} runs in plain Python, {slowdown}: {reason}", RuntimeWarning, stacklevel=3
         )
@@ -93,7 +93,7 @@ def choose_implementation(package: str, *, slowdown: str) -> str:
     return "cython"
 
 
-def why_not_compiled(root: Path, package: str, *, error: ImportError) -> str:
+def explain_uncompiled(root: Path, package: str, *, error: ImportError) -> str:
     """Explains why a package has no compiled core, with the remedy.
 
     Args:

@@ -18,7 +18,7 @@ import numpy as np
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.model.errors import DamagedDataError
 
-__all__ = ["FrameDecoder", "FrameEncoder", "Video", "restored_scheduling"]
+__all__ = ["FrameDecoder", "FrameEncoder", "Video", "restore_scheduling"]
 
 # By codec: the encoder, the decoder, and the default quality and preset. The faster presets of AV1
 # cause visible block artifacts in fast motion.
@@ -114,7 +114,7 @@ class Video:
             options["tune"] = "zerolatency"
         return name, "yuv444p" if is_odd else "yuv420p", options
 
-    def described(self, shape: tuple[int, ...]) -> dict[str, Any]:
+    def describe(self, shape: tuple[int, ...]) -> dict[str, Any]:
         """Returns the settings of the video, in the types of JSON."""
         name, pix_fmt, options = self.encoder(shape)
         return {
@@ -130,7 +130,7 @@ class Video:
 
 
 @contextlib.contextmanager
-def restored_scheduling() -> Iterator[None]:
+def restore_scheduling() -> Iterator[None]:
     """Restores the scheduling policy of threads at the end of the context.
 
     If permitted, SVT-AV1 gives real-time priority to its threads and the one that opens it, which
@@ -185,7 +185,7 @@ class FrameEncoder:
         # More threads would delay frames.
         context.gop_size, context.max_b_frames, context.thread_count = video.gop, 0, 1
         context.options = options
-        with restored_scheduling():
+        with restore_scheduling():
             context.open()
         self._context = context
 

@@ -25,7 +25,7 @@ from rlds_tools.inspection import (
     InspectedSplit,
     Inspection,
     inspect,
-    shape_in_words,
+    shape_text,
 )
 from rlds_tools.results import Block, Result, next_commands, size_text
 
@@ -459,7 +459,7 @@ def _scalar(value: Any) -> str:
 def _field_table(fields: Sequence[InspectedField]) -> str:
     code, text = markdown.code, markdown.plain_text
     rows = [
-        [code(field.name), text(field.dtype), code(shape_in_words(field.shape)), text(field.notes)]
+        [code(field.name), text(field.dtype), code(shape_text(field.shape)), text(field.notes)]
         for field in fields
     ]
     columns = ["field", "dtype", "shape", "notes"]

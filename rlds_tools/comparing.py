@@ -15,7 +15,7 @@ import rlds
 from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
 from rlds.sources.source import Source, SourceError, files_of
-from rlds_ecosystem.model.fields import MEANING, Field, in_words
+from rlds_ecosystem.model.fields import MEANING, Field, fields_text
 from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import is_below, named_leaves
 from rlds_ecosystem.model.texts import shorten
@@ -373,7 +373,7 @@ class _Comparison:
             if self._is_left_out(path) or _is_provenance(path):
                 continue
             fields = [spec.get(path) for spec in self._specs]
-            texts = [None if field is None else in_words(field) for field in fields]
+            texts = [None if field is None else fields_text(field) for field in fields]
             if texts[0] != texts[1]:
                 # The values of the other dataset may all have the size that one dataset declares.
                 differences = self.notes if _may_agree(*fields) else self.differences

@@ -50,7 +50,7 @@ __all__ = [
     "inspect_episode",
     "inspect_step",
     "propose_layout",
-    "shape_in_words",
+    "shape_text",
     "with_meanings",
 ]
 
@@ -203,13 +203,12 @@ def _split_table(splits: Sequence[InspectedSplit]) -> Table:
 
 def _field_table(heading: str, fields: Sequence[InspectedField]) -> Table:
     rows = [
-        [f"  {field.name}", field.dtype, shape_in_words(field.shape), field.notes]
-        for field in fields
+        [f"  {field.name}", field.dtype, shape_text(field.shape), field.notes] for field in fields
     ]
     return Table([heading, "dtype", "shape", "notes"], rows)
 
 
-def shape_in_words(shape: Sequence[int | None]) -> str:
+def shape_text(shape: Sequence[int | None]) -> str:
     """Formats a shape like NumPy, with `any` for sizes that are not fixed."""
     inner = ", ".join("any" if size is None else str(size) for size in shape)
     return f"({inner},)" if len(shape) == 1 else f"({inner})"
@@ -341,7 +340,7 @@ class StepView(Result):
     def blocks(self) -> Iterator[Block]:
         yield f"{self.split} episode {self.episode}, step {self.step}"
         rows = [
-            [name, str(value.dtype), shape_in_words(value.shape), _value_text(value, 70)]
+            [name, str(value.dtype), shape_text(value.shape), _value_text(value, 70)]
             for name, value in self.fields.items()
         ]
         yield Table(["field", "dtype", "shape", "value"], rows)
@@ -790,7 +789,7 @@ def _inspect_fields(fields: Mapping[str, Any]) -> Iterator[InspectedField]:
 
     for name, field in named_leaves(fields):
         if not isinstance(field, model_fields.Field):
-            yield InspectedField(name, "", (), model_fields.in_words(field))
+            yield InspectedField(name, "", (), model_fields.fields_text(field))
             continue
         notes = [field.encoding.upper(), *field.meanings, _first_sentence(field.doc, 60)]
         dtype = "string" if field.is_text else field.column_dtype.name

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from rlds_ecosystem.model.texts import replaced
+from rlds_ecosystem.model.texts import replace_unprintable
 
 __all__ = ["code", "fenced", "paragraphs", "plain_text", "table", "yaml_text"]
 
@@ -78,7 +78,7 @@ def yaml_text(text: str) -> str:
     if _PLAIN_YAML.fullmatch(text) and text.lower() not in _NO_TEXT_IN_YAML:
         return text
     quoted = json.dumps(text, ensure_ascii=False)
-    return replaced(quoted, _yaml_escape)
+    return replace_unprintable(quoted, _yaml_escape)
 
 
 def _yaml_escape(character: str) -> str:
@@ -94,4 +94,4 @@ def _longest_run(text: str) -> int:
 
 def _without_invisible(text: str, keep: str = "") -> str:
     """Replaces invisible characters and surrogates with spaces."""
-    return replaced(text, lambda _: " ", keep)
+    return replace_unprintable(text, lambda _: " ", keep)

@@ -12,7 +12,7 @@ import numpy as np
 from rlds.sources import Episodes, SourceEpisode, SourceError, reading
 from rlds.sources.texts import is_instruction
 from rlds.sources.view import View
-from rlds_ecosystem.files.processes import in_processes
+from rlds_ecosystem.files.processes import run_tasks
 from rlds_ecosystem.model.nests import named_leaves
 from rlds_tools.results import text_of
 
@@ -121,7 +121,7 @@ def _read_in_processes(
 ) -> Iterator[tuple[int, SourceEpisode | SourceError]]:
     chunks = iter(lambda: list(itertools.islice(indices, _CHUNK_EPISODES)), [])
     read = functools.partial(_read_chunk, episodes)
-    for chunk, (read_episodes, messages) in in_processes(read, chunks, jobs):
+    for chunk, (read_episodes, messages) in run_tasks(read, chunks, jobs):
         for message in messages:
             warnings.warn(message, stacklevel=1)
         yield from zip(chunk, read_episodes)

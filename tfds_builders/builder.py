@@ -500,7 +500,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         if not self._is_archive(path):
             return path
         directory = download_config.extract_dir or dl_manager.download_dir / "extracted"
-        return archives.extracted(path, epath.Path(directory).expanduser())
+        return archives.extract(path, epath.Path(directory).expanduser())
 
 
 class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]

@@ -40,7 +40,7 @@ from etils import epath
 
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.stores import is_local
-from rlds_ecosystem.files.whole_files import locked, sync, try_to_lock
+from rlds_ecosystem.files.whole_files import lock_directory, sync, try_to_lock
 from rlds_ecosystem.model.errors import StorageError
 from tfds_files import index_files
 from tfds_files.errors import DamagedFileError, TfdsFilesError
@@ -259,7 +259,7 @@ class GrowingDataset:
 
     def add_split(self, split: str) -> None:
         """Adds an empty split, and creates the dataset if it does not exist."""
-        with _storage_errors(self.directory), locked(self.directory):
+        with _storage_errors(self.directory), lock_directory(self.directory):
             info = self._read() if self.exists else {"splits": []}
             if _find_split(info, split) is None:  # Another writer may have been faster.
                 info["splits"].append({"filepathTemplate": GROWING_TEMPLATES[0], "name": split})
@@ -274,7 +274,7 @@ class GrowingDataset:
           The number of added examples, by changed split.
         """
         recovered: dict[str, int] = {}
-        with _storage_errors(self.directory), locked(self.directory):
+        with _storage_errors(self.directory), lock_directory(self.directory):
             _remove_info_drafts(self.directory)
             info = self._read()
             for split in info["splits"]:
@@ -297,7 +297,7 @@ class GrowingDataset:
 
     def _add_shard(self, split: str, draft: epath.Path, file: epath.Path, size: _ShardSize) -> None:
         """Publishes a complete draft as a shard, and saves its index."""
-        with locked(self.directory):
+        with lock_directory(self.directory):
             info = self._read()
             stored = _find_split(info, split)
             if stored is None:
@@ -452,7 +452,7 @@ class ShardDraft:
         self._num_bytes = 0
         self.num_examples = 0
         # The lock of the directory keeps recovery away until the draft is locked.
-        with _storage_errors(self.path), locked(dataset.directory):
+        with _storage_errors(self.path), lock_directory(dataset.directory):
             self._writer = TFRecordWriter(self.path)
             self._lock = try_to_lock(self.path)
 
@@ -682,7 +682,7 @@ class Replacement:
     def __init__(self, directory: epath.PathLike) -> None:
         directory = stores.as_path(directory)
         self._lock: int | None = None
-        with _storage_errors(directory), locked(directory):
+        with _storage_errors(directory), lock_directory(directory):
             _remove_info_drafts(directory)
             for folder in directory.glob(f"{_REPLACEMENT_PREFIX}*"):
                 _remove_unless_locked(folder)
@@ -702,7 +702,7 @@ class Replacement:
           StorageError: The dataset cannot be written, or has other splits that do not fit the new
             one. The dataset is then unchanged.
         """
-        with _storage_errors(target.directory), locked(target.directory):
+        with _storage_errors(target.directory), lock_directory(target.directory):
             target.check_replaceable(new.splits())
             info, stored = new._read(), target._read() if target.exists else {"splits": []}
             obsolete = [

@@ -86,7 +86,7 @@ class VideoBackendWriter(BackendWriter):
             raise ValueError(f"when_behind: got {when_behind!r}, expected 'disk' or 'quality'")
         cameras = find_cameras(observation_spec, video)
         descriptions = {
-            "/".join((OBSERVATION, *path)): settings.described(shape)
+            "/".join((OBSERVATION, *path)): settings.describe(shape)
             for path, (settings, shape) in cameras.items()
         }
         metadata = {**(metadata or {}), KEY: descriptions}

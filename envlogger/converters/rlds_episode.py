@@ -23,7 +23,7 @@ from envlogger.step_data import StepData
 from rlds_ecosystem.model.columns import (
     leaves,
     map_columns,
-    shifted,
+    shift_steps,
     stack_partial,
     stack_values,
     step_flags,
@@ -162,8 +162,8 @@ def to_rlds_episodes(
     if ((types == _LAST) > flags["is_last"]).any():
         raise ValueError("There is a LAST step inside an episode.")
     next_values = {
-        field: shifted(columns[field] if padded else with_placeholder(columns[field]), last_steps)
-        for field in ("action", "reward", "discount")
+        key: shift_steps(columns[key] if padded else with_placeholder(columns[key]), last_steps)
+        for key in ("action", "reward", "discount")
     }
     custom_data = columns["custom_data"]
     if isinstance(custom_data, np.ndarray) and custom_data[0] is None:

@@ -28,7 +28,7 @@ from rlds.sources.rates import rates_in
 from rlds.sources.source import AnySource, SourceError, with_random_access
 from rlds.sources.text_tables import TASKS, table_in
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.files.processes import default_jobs, in_processes
+from rlds_ecosystem.files.processes import default_jobs, run_tasks
 from rlds_ecosystem.progress import show_progress
 from tfds_files import TfdsFilesError
 
@@ -146,7 +146,7 @@ def audit(
         measure_batch: Callable[[range], list[_MeasuredEpisode | None]] = work
         if pipeline is not None:
             measure_batch = stack.enter_context(compute_in_pipeline(work, batches, pipeline, draft))
-        for indices, results in in_processes(measure_batch, batches, jobs, delay=_SECONDS_ALONE):
+        for indices, results in run_tasks(measure_batch, batches, jobs, delay=_SECONDS_ALONE):
             measured_episodes += results
             bars.update(bar, completed=indices.stop)
             if callable(progress):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlds.conversion.beam import check_shared_folder, run_in_pipeline, suppress_errors
-from rlds_ecosystem.files.whole_files import draft_of, write_atomically
+from rlds_ecosystem.files.whole_files import local_target, write_atomically
 
 __all__ = ["compute_in_pipeline"]
 
@@ -38,7 +38,7 @@ def compute_in_pipeline(
       ImportError: Apache Beam is not installed.
       ValueError: The folder is in an object store, or a worker does not see it.
     """
-    parent = None if draft is None else draft_of("audit", draft).parent
+    parent = None if draft is None else local_target("audit", draft).parent
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
     # Only this user can write to the folder, so that unpickling the results is safe.

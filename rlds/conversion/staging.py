@@ -40,9 +40,9 @@ from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.processes import WorkerDied, Workers, advance
 from rlds_ecosystem.files.whole_files import (
-    draft_of,
     holder_of,
     is_open,
+    local_target,
     lock,
     sync_all,
     write_atomically,
@@ -92,7 +92,7 @@ class Staging:
     ) -> None:
         self.format = export.format
         self._export, self._digests, self._skip_damaged = export, digests, skip_damaged
-        target_draft, self._is_local = draft_of(path, draft), stores.is_local(path)
+        target_draft, self._is_local = local_target(path, draft), stores.is_local(path)
         self._name = target_draft.name
         self.folder = _find_folder(target_draft)
         self._order = export.files_order()
@@ -356,7 +356,7 @@ class Staging:
 
 def remove_finished(path: str | os.PathLike[str]) -> None:
     """Removes the staging folder that a killed process has left next to a complete dataset."""
-    folder = _find_folder(draft_of(path))
+    folder = _find_folder(local_target(path))
     if (folder / _JOINED_FILE).exists():
         _remove(folder)
 

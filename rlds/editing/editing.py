@@ -27,7 +27,7 @@ from rlds.sources.view import changed_episodes
 from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.processes import Workers, default_jobs
-from rlds_ecosystem.files.replacing import FOLDER, RUNNING, files_in, replaced
+from rlds_ecosystem.files.replacing import FOLDER, RUNNING, files_in, replace_dataset
 from rlds_ecosystem.files.whole_files import check_is_free
 from rlds_ecosystem.model.errors import StorageError
 
@@ -320,7 +320,7 @@ def _edit_in_place(
     def identity() -> object:
         return files_in(target), added_label_ids(labels)
 
-    new = replaced(target, keep_old=keep_old, identity=identity, label_folders=labels)
+    new = replace_dataset(target, keep_old=keep_old, identity=identity, label_folders=labels)
     with new as draft:
         if file_state(plan.episodes) != plan.inputs:
             raise StorageError(f"{target} has changed since it was opened; repeat the edit")

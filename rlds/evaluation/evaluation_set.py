@@ -18,7 +18,7 @@ from rlds.feeds.roles import as_vector
 from rlds.feeds.samples import FilteredSamples, NormalizedSamples
 from rlds.feeds.table import Table
 from rlds.sources.episodes import Episodes
-from rlds_ecosystem.model.columns import numbered
+from rlds_ecosystem.model.columns import concat_ranges
 from rlds_ecosystem.model.nests import is_below, leaves_at, lookup, map_named_leaves, nest
 
 __all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "check_horizon", "collect"]
@@ -150,7 +150,7 @@ class EvaluationSet:
     @functools.cached_property
     def times(self) -> np.ndarray:
         """The position of each transition in its episode, from 0 on, `[M]`."""
-        return numbered(self.num_transitions)
+        return concat_ranges(self.num_transitions)
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
@@ -333,7 +333,7 @@ def _has(data: EvaluationSet, name: str) -> bool:
 
 def _expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Returns the concatenated ranges of some starts and lengths."""
-    return numbered(lengths) + np.repeat(starts, lengths)
+    return concat_ranges(lengths) + np.repeat(starts, lengths)
 
 
 def collect(

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from rlds.feeds._core import locate, permute
 from rlds.feeds.permutation import key_of, uniform_of
-from rlds_ecosystem.model.columns import numbered
+from rlds_ecosystem.model.columns import concat_ranges
 
 __all__ = ["InOrder", "Order", "SegmentShuffle", "Segmented", "Shuffled", "Weighted"]
 
@@ -227,7 +227,7 @@ def _list_segment_starts(counts: np.ndarray, length: int | None) -> np.ndarray:
     if length is None:
         return segment_starts
     num_segments = -(-counts // length)
-    segment_starts = np.repeat(segment_starts, num_segments) + numbered(num_segments) * length
+    segment_starts = np.repeat(segment_starts, num_segments) + concat_ranges(num_segments) * length
     # Short episodes that begin within the same `length` samples share a segment.
     is_first: np.ndarray = np.diff(segment_starts // length, prepend=-1) != 0
     return segment_starts[is_first]

@@ -29,7 +29,7 @@ from rlds.feeds.storage import Rows, Storage, hash_of
 from rlds.sources.arrays import as_indices, paths_of, stack_rows, zero_out
 from rlds.sources.source import TRANSITION_FIELDS, Lengths, step_aliases
 from rlds.statistics import FieldType, Statistics
-from rlds_ecosystem.model.columns import numbered
+from rlds_ecosystem.model.columns import concat_ranges
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_below, leaves_at, nest, root_of, suggest_fields
 
@@ -198,7 +198,7 @@ class Samples(abc.ABC):
         last_episodes, last_steps = self.locate(last_samples)
         counts = last_episodes - episodes + 1
         # A run over several episodes is split at episode boundaries.
-        offsets = numbered(counts)
+        offsets = concat_ranges(counts)
         episodes = np.repeat(episodes, counts) + offsets
         max_steps = self.table.summaries.num_steps[episodes] - 1
         is_end = offsets == np.repeat(counts, counts) - 1

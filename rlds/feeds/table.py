@@ -45,7 +45,7 @@ from rlds.sources.text_tables import RenumberedSource
 from rlds.sources.view import View
 from rlds.statistics import Statistics, compute_statistics
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.model.columns import numbered
+from rlds_ecosystem.model.columns import concat_ranges
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_below, leaves_at, lookup, nest, root_of, suggest_fields
 from rlds_ecosystem.progress import show_progress
@@ -577,7 +577,7 @@ class Table:
         bounds = np.flatnonzero(np.diff(blocks)) + 1
         for block in np.split(np.arange(len(lengths)), bounds) if len(lengths) else ():
             episodes = np.repeat(block, lengths[block])
-            yield block, self.take(episodes, numbered(lengths[block]), paths)
+            yield block, self.take(episodes, concat_ranges(lengths[block]), paths)
 
     def whole_episodes(self, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yields all episodes with some fields, for `rlds.statistics`."""

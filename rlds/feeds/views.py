@@ -20,7 +20,7 @@ from rlds.sources.joined_source import ALL
 from rlds.sources.source import Fields, Lengths, Source
 from rlds.sources.text_tables import join_tables, table_in
 from rlds.sources.view import RowContext, View
-from rlds_ecosystem.model.fields import Field, in_words
+from rlds_ecosystem.model.fields import Field, fields_text
 from rlds_ecosystem.model.nests import leaves_at, nest
 
 __all__ = ["ViewStorage", "WithColumn", "check_alike", "join_metadata"]
@@ -388,7 +388,7 @@ class WithColumn(View):
 def _describe_type(field: Any) -> str:
     """Describes the type and the meaning of a field, without its `doc`."""
     facts = [*field.meanings, field.encoding] if isinstance(field, Field) else []
-    return "; ".join([in_words(field), *filter(None, facts)])
+    return "; ".join([fields_text(field), *filter(None, facts)])
 
 
 def check_alike(tables: Sequence[Mapping[str, Field]]) -> None:

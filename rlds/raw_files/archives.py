@@ -29,7 +29,7 @@ __all__ = [
     "SUFFIXES",
     "TarHeader",
     "check_method",
-    "extracted",
+    "extract",
     "has_end_mark",
     "read_member",
     "tar_members",
@@ -51,7 +51,7 @@ class _Member(NamedTuple):
     open: Callable[[], IO[bytes]] | None
 
 
-def extracted(archive: epath.Path, directory: epath.Path) -> epath.Path:
+def extract(archive: epath.Path, directory: epath.Path) -> epath.Path:
     """Extracts an archive, and returns the directory of its files.
 
     The directory is below `directory`, and has the name of the archive. It is reused until the

@@ -27,7 +27,7 @@ from rlds.sources.episode_rows import RowMaker
 from rlds.sources.source import AnySource, Source, SourceError
 from rlds.sources.view import View
 from rlds_ecosystem import import_extra
-from rlds_ecosystem.files.processes import default_jobs, in_processes
+from rlds_ecosystem.files.processes import default_jobs, run_tasks
 from rlds_ecosystem.files.replacing import FOLDER
 from rlds_ecosystem.files.whole_files import try_to_lock, write_atomically
 from rlds_ecosystem.model.errors import StorageError
@@ -450,7 +450,7 @@ def _read_all(
 ) -> Iterator[Any]:
     """Yields the table rows of each task, in order; uses worker processes for long runs."""
     rows = functools.partial(RowMaker(source).rows, split)
-    return (table for _, table in in_processes(rows, tasks, jobs, delay=_SERIAL_SECONDS))
+    return (table for _, table in run_tasks(rows, tasks, jobs, delay=_SERIAL_SECONDS))
 
 
 def _with_index(table: Any, first: int) -> Any:

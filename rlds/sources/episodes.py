@@ -37,7 +37,7 @@ from rlds_ecosystem.model.fields import (
     Field,
     MismatchError,
     as_fields,
-    in_words,
+    fields_text,
     match_columns,
 )
 from rlds_ecosystem.model.nests import leaves_at, put
@@ -505,7 +505,7 @@ def _describe_fields(fields: Mapping[str, Any], indent: str) -> Iterator[str]:
             yield f"{indent}{name}:"
             yield from _describe_fields(field, f"{indent}  ")
             continue
-        notes = [in_words(field)]
+        notes = [fields_text(field)]
         if isinstance(field, Field):
             notes += [f"{field.encoding} files"] if field.encoding else []
             notes += field.meanings

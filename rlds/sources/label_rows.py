@@ -30,7 +30,7 @@ from rlds.sources.source import AnySource, SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.caches import cache_folder
 from rlds_ecosystem.files.replacing import FOLDER, finish_replacing
-from rlds_ecosystem.files.whole_files import locked, write_atomically
+from rlds_ecosystem.files.whole_files import lock_directory, write_atomically
 
 __all__ = [
     "COLUMN",
@@ -481,7 +481,7 @@ def _write_locked(folder: Path, write: Callable[[Path], None]) -> None:
         with contextlib.ExitStack() as stack:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(folder))
+                stack.enter_context(lock_directory(folder))
             except FileNotFoundError:
                 continue
             write(folder)

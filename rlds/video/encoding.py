@@ -208,7 +208,7 @@ def packets_for_steps(clip: Clip, described: Mapping[str, Any]) -> tuple[list[by
 
     Args:
       clip: The clip, with the number of its frames.
-      described: The description of the encoding, see `Video.described`.
+      described: The description of the encoding, see `Video.describe`.
 
     Raises:
       SourceError: The clip is damaged, or has fewer frames.

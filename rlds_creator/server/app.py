@@ -72,7 +72,7 @@ def creator(
     Raises:
       RuntimeError: Another server uses the directory, or the database cannot be opened.
     """
-    with data.locked(), data.worker_lock() as lock:
+    with data.server_lock(), data.worker_lock() as lock:
         try:
             opened_store = Store.open(database or data.database)
         except StoreError as error:

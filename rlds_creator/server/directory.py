@@ -51,7 +51,7 @@ class DataDirectory:
         return f"sqlite:///{self.path / 'creator.sqlite'}"
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def server_lock(self) -> Iterator[None]:
         """Locks the directory for this server.
 
         Raises:

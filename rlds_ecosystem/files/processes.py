@@ -28,8 +28,8 @@ __all__ = [
     "Workers",
     "advance",
     "default_jobs",
-    "in_processes",
     "read_frame",
+    "run_tasks",
     "write_frame",
 ]
 
@@ -76,7 +76,7 @@ def default_jobs() -> int:
 
 
 def advance(progress: float = 1) -> None:
-    """Reports progress from a task to the `on_advance` of `in_processes`."""
+    """Reports progress from a task to the `on_advance` of `run_tasks`."""
     _on_advance(progress)
 
 
@@ -87,7 +87,7 @@ class _WorkerTraceback(Exception):
         return f"in a worker process:\n\n{self.args[0]}"
 
 
-def in_processes(
+def run_tasks(
     work: Callable[[T], R],
     tasks: Iterable[T],
     jobs: int,

@@ -24,7 +24,7 @@ from rlds_ecosystem.files.whole_files import (
     finish_replacement,
     journal_of,
     kept_name,
-    locked,
+    lock_directory,
     replace_by_draft,
     sync,
     sync_all,
@@ -32,7 +32,7 @@ from rlds_ecosystem.files.whole_files import (
 )
 from rlds_ecosystem.model.errors import StorageError
 
-__all__ = ["FOLDER", "RUNNING", "files_in", "finish_replacing", "replaced"]
+__all__ = ["FOLDER", "RUNNING", "files_in", "finish_replacing", "replace_dataset"]
 
 RUNNING = "recording-"
 """The prefix of folders of unfinished recordings, also after a crash."""
@@ -45,7 +45,7 @@ _LABELS = Path(FOLDER, "labels")
 
 
 @contextlib.contextmanager
-def replaced(
+def replace_dataset(
     path: PathLike,
     *,
     keep_old: bool = False,
@@ -180,7 +180,7 @@ def _lock_labels(folders: Collection[Path]) -> Iterator[None]:
         for folder in folders:
             with contextlib.suppress(OSError):  # The folder is read-only.
                 folder.mkdir(parents=True, exist_ok=True)
-                closing.enter_context(locked(folder))
+                closing.enter_context(lock_directory(folder))
         yield
 
 

@@ -34,7 +34,6 @@ __all__ = [
     "check_is_free",
     "clear_folder",
     "draft_folder",
-    "draft_of",
     "exchange",
     "finish_replacement",
     "holder_of",
@@ -42,8 +41,9 @@ __all__ = [
     "journal_of",
     "kept_name",
     "link",
+    "local_target",
     "lock",
-    "locked",
+    "lock_directory",
     "replace_by_draft",
     "sync",
     "sync_all",
@@ -110,7 +110,7 @@ def atomic_target(
     Args:
       target: The file or the folder; it must not exist, or be an empty folder.
       last: See `stores.publish`.
-      drafts: The folder for drafts of targets in a store; see `draft_of`.
+      drafts: The folder for drafts of targets in a store; see `local_target`.
 
     Yields:
       A free path for the file or the folder.
@@ -119,7 +119,7 @@ def atomic_target(
       FileExistsError: The target exists, or another process is writing it.
     """
     final_path = as_path(target)
-    target = draft_of(target, None if is_local(final_path) else drafts)
+    target = local_target(target, None if is_local(final_path) else drafts)
     if not _draft_folder_of(
         target
     ).exists():  # Otherwise a killed process may have completed the target.
@@ -161,7 +161,7 @@ def _upload(draft: Path, final_path: epath.Path, last: Sequence[str]) -> None:
     publish(draft, final_path, last, is_new=True)
 
 
-def draft_of(target: PathLike, drafts: PathLike | None = None) -> Path:
+def local_target(target: PathLike, drafts: PathLike | None = None) -> Path:
     """Returns the local path next to which the draft of a file or a folder is written.
 
     Args:
@@ -425,7 +425,7 @@ def try_to_lock(path: PathLike) -> int | None:
 
 
 @contextlib.contextmanager
-def locked(directory: PathLike) -> Iterator[None]:
+def lock_directory(directory: PathLike) -> Iterator[None]:
     """Holds the lock of a directory; does nothing if locks are impossible.
 
     Raises:
@@ -434,7 +434,7 @@ def locked(directory: PathLike) -> Iterator[None]:
     if not can_lock(directory):
         yield
         return
-    descriptor = _lock_directory(directory, fcntl.LOCK_EX)
+    descriptor = _wait_for_lock(directory, fcntl.LOCK_EX)
     try:
         yield
     finally:
@@ -444,7 +444,7 @@ def locked(directory: PathLike) -> Iterator[None]:
 class SharedLock:
     """A shared lock of a directory, held by each process that writes there.
 
-    `replaced` needs the exclusive lock.
+    `replace_dataset` needs the exclusive lock.
 
     Args:
       directory: The directory; not locked if locks are impossible.
@@ -452,7 +452,7 @@ class SharedLock:
 
     def __init__(self, directory: PathLike) -> None:
         is_locked = can_lock(directory)
-        self._descriptor = _lock_directory(directory, fcntl.LOCK_SH) if is_locked else None
+        self._descriptor = _wait_for_lock(directory, fcntl.LOCK_SH) if is_locked else None
 
     def close(self) -> None:
         """Releases the lock, including that of forked processes."""
@@ -467,7 +467,7 @@ class SharedLock:
             os.close(descriptor)
 
 
-def _lock_directory(directory: PathLike, kind: int) -> int:
+def _wait_for_lock(directory: PathLike, kind: int) -> int:
     """Waits for the lock of a directory, which may be replaced; returns its descriptor."""
     while True:
         descriptor = os.open(directory, os.O_RDONLY)

@@ -16,6 +16,7 @@ from rlds_ecosystem.model.nests import join_path
 
 __all__ = [
     "cast_exact",
+    "concat_ranges",
     "dtype_and_shape",
     "first_row",
     "fits",
@@ -23,9 +24,8 @@ __all__ = [
     "leaves",
     "map_columns",
     "missing",
-    "numbered",
     "objects",
-    "shifted",
+    "shift_steps",
     "stack_partial",
     "stack_values",
     "step_flags",
@@ -36,7 +36,7 @@ __all__ = [
 _EMPTY = {str: "", bytes: b"", type(None): None}
 
 
-def shifted(columns: Any, last_steps: Sequence[int]) -> Any:
+def shift_steps(columns: Any, last_steps: Sequence[int]) -> Any:
     """Moves values that arrived with an observation to the previous step: the alignment shift.
 
     Args:
@@ -48,7 +48,7 @@ def shifted(columns: Any, last_steps: Sequence[int]) -> Any:
       Views of the columns, with a row for each observation. The last step of an episode has
       placeholders.
 
-    >>> shifted({"reward": with_placeholder(np.array([0.0, 1.0, 2.0]))}, [2])
+    >>> shift_steps({"reward": with_placeholder(np.array([0.0, 1.0, 2.0]))}, [2])
     {'reward': array([1., 2., 0.])}
     """
 
@@ -61,10 +61,10 @@ def shifted(columns: Any, last_steps: Sequence[int]) -> Any:
     return map_columns(shift, columns)
 
 
-def numbered(counts: np.ndarray) -> np.ndarray:
+def concat_ranges(counts: np.ndarray) -> np.ndarray:
     """Returns 0, 1, …, count - 1 for each count, concatenated.
 
-    >>> numbered(np.array([2, 3]))
+    >>> concat_ranges(np.array([2, 3]))
     array([0, 1, 0, 1, 2])
     """
     return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)

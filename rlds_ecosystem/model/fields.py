@@ -23,7 +23,7 @@ __all__ = [
     "Opaque",
     "as_fields",
     "children_of",
-    "in_words",
+    "fields_text",
     "is_absent",
     "is_known_mask",
     "match_columns",
@@ -323,15 +323,15 @@ def _is_absent(columns: Any, expected: Fields | Field | Opaque | None) -> bool:
     return is_absent(columns)
 
 
-def in_words(fields: Fields | Field | Opaque | None) -> str:
+def fields_text(fields: Fields | Field | Opaque | None) -> str:
     """Describes fields for a sentence.
 
-    >>> in_words({"position": Field(np.float32, (3,)), "on": Field(bool)})
+    >>> fields_text({"position": Field(np.float32, (3,)), "on": Field(bool)})
     '{position: float32 of shape (3,), on: bool of shape ()}'
     """
     if not isinstance(fields, Mapping):
         return "nothing" if fields is None else str(fields)
-    children = ", ".join(f"{name}: {in_words(child)}" for name, child in fields.items())
+    children = ", ".join(f"{name}: {fields_text(child)}" for name, child in fields.items())
     return f"{{{children}}}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-__all__ = ["printable", "replaced", "shorten"]
+__all__ = ["printable", "replace_unprintable", "shorten"]
 
 # Readable words and paths are shorter.
 _MAX_WORD = 1000
@@ -23,11 +23,11 @@ def printable(text: str) -> str:
     1000
     """
     if not text.isprintable():
-        text = replaced(text, lambda character: ascii(character)[1:-1], keep="\n")
+        text = replace_unprintable(text, lambda character: ascii(character)[1:-1], keep="\n")
     return _LONG_WORD.sub(lambda match: shorten(match[0], _MAX_WORD), text)
 
 
-def replaced(text: str, replacement: Callable[[str], str], keep: str = "") -> str:
+def replace_unprintable(text: str, replacement: Callable[[str], str], keep: str = "") -> str:
     """Returns a text with unprintable characters replaced.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from rlds_ecosystem.model.texts import replaced
+from rlds_ecosystem.model.texts import replace_unprintable
 from rlds_tools.results import Result
 
 __all__ = [
@@ -264,7 +264,7 @@ def prints_result(function: Callable[..., Result]) -> Callable[..., int]:
         if as_json:
             text = json.dumps(result.to_dict(), indent=2, ensure_ascii=False)
             # Control characters are escaped, as they could control the terminal.
-            click.echo(replaced(text, lambda character: json.dumps(character)[1:-1], keep="\n"))
+            click.echo(replace_unprintable(text, lambda char: json.dumps(char)[1:-1], keep="\n"))
         elif not quiet:
             click.echo(result.text(functools.partial(_apply_style, call)))
         if call.after_output is not None:

@@ -22,7 +22,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def reason_for(package: Path, error: ImportError = ERROR) -> str:
-    return installation.why_not_compiled(package.parent, package.name, error=error)
+    return installation.explain_uncompiled(package.parent, package.name, error=error)
 
 
 def test_packages_of_the_same_names_are_reported_on_import(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ import envlogger
 from envlogger.testing.catch_env import Catch
 from rlds.formats.google_creator import pickles
 from rlds.raw_files import restricted_pickle
-from rlds.raw_files.archives import extracted
+from rlds.raw_files.archives import extract
 
 # Changes bytes of any format.
 Change = Callable[[bytes, random.Random], bytes]
@@ -91,7 +91,7 @@ def extracted_log(path: Path) -> epath.Path:
     archive = epath.Path(path)
     if not archive.exists():
         raise FileNotFoundError(path)
-    return extracted(archive, archive.parent / "extracted")
+    return extract(archive, archive.parent / "extracted")
 
 
 # For each format: its writer, its name, the path to open in the directory, the options.

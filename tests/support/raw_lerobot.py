@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from rlds_ecosystem.video_codec import restored_scheduling
+from rlds_ecosystem.video_codec import restore_scheduling
 
 os.environ.setdefault("SVT_LOG", "1")  # Its encoder warns about small frames.
 
@@ -504,7 +504,7 @@ def write_video(file: Path, clips: list[np.ndarray], codec: str) -> list[tuple[f
     return list(zip(ends[:-1].tolist(), ends[1:].tolist()))
 
 
-@restored_scheduling()
+@restore_scheduling()
 def _encoded(clip: np.ndarray, codec: str) -> bytes:
     name, pixels, options = CODECS[codec]
     file = io.BytesIO()

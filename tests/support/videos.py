@@ -13,7 +13,7 @@ from typing import Any
 import av
 import numpy as np
 
-from rlds_ecosystem.video_codec import restored_scheduling
+from rlds_ecosystem.video_codec import restore_scheduling
 
 __all__ = ["CODECS", "decoded", "encoded", "pictures"]
 
@@ -69,7 +69,7 @@ def encoded(
         return file.read_bytes()
 
 
-@restored_scheduling()
+@restore_scheduling()
 def _encode(
     container: Any,
     codec: str,

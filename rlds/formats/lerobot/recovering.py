@@ -50,7 +50,7 @@ from rlds.video.container import Clip, VideoFile
 from rlds.video.encoding import encoded
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.replacing import replaced
+from rlds_ecosystem.files.replacing import replace_dataset
 from rlds_ecosystem.files.whole_files import atomic_target
 from rlds_ecosystem.video_codec import Video
 
@@ -135,7 +135,7 @@ def recover(
         report = damaged_dataset.report(path if to is None else to)
         if dry_run or (in_place and not report.is_changed):
             return report
-        with replaced(root, keep_old=True) if to is None else atomic_target(to) as draft:
+        with replace_dataset(root, keep_old=True) if to is None else atomic_target(to) as draft:
             draft.mkdir()
             damaged_dataset.write(draft)
             report = damaged_dataset.report(path if to is None else to)

@@ -65,7 +65,7 @@ from rlds_ecosystem.model.columns import (
     step_flags,
 )
 from rlds_ecosystem.model.errors import EnvLoggerError, StorageError
-from rlds_ecosystem.model.fields import Field, MismatchError, in_words, match_columns
+from rlds_ecosystem.model.fields import Field, MismatchError, fields_text, match_columns
 from rlds_ecosystem.model.json_values import to_json
 from rlds_ecosystem.model.nests import lookup, map_named_leaves, nest, root_of
 
@@ -270,8 +270,8 @@ class EnvLoggerSource(Source):
             first = fields_from_spec(self.specs[name], name)
             if fields != first:
                 raise SourceError(
-                    f"the spec describes {in_words(fields)}, that of {self._all_logs()[0].path} "
-                    f"{in_words(first)}. Open these logs one by one; `rlds list` lists them",
+                    f"the spec describes {fields_text(fields)}, that of {self._all_logs()[0].path} "
+                    f"{fields_text(first)}. Open these logs one by one; `rlds list` lists them",
                     file=log.path,
                     field=name,
                 )

@@ -30,7 +30,7 @@ from rlds_ecosystem.files.daemon_threads import DaemonThreads
 from rlds_ecosystem.files.forking import reset_in_forks
 from rlds_ecosystem.files.mapping import map_file
 from rlds_ecosystem.files.stores import _clients as clients
-from rlds_ecosystem.model.columns import numbered
+from rlds_ecosystem.model.columns import concat_ranges
 
 try:
     import fcntl
@@ -103,7 +103,7 @@ class CopiedObjects:
         counts = last_blocks - first_blocks + 1
         if (counts <= 2).all():  # Usual for rows.
             return _unique(np.concatenate([first_blocks, last_blocks]))
-        return _unique(np.repeat(first_blocks, counts) + numbered(counts))
+        return _unique(np.repeat(first_blocks, counts) + concat_ranges(counts))
 
     def blocks_of_object(self, index: int) -> np.ndarray:
         """Returns all blocks of an object."""
@@ -189,7 +189,7 @@ class CopiedObjects:
             np.diff(self._objects_of[blocks]) == 0, False
         )
         counts = np.where(is_small_gap, gaps, 1)
-        return np.repeat(blocks, counts) + numbered(counts)
+        return np.repeat(blocks, counts) + concat_ranges(counts)
 
     def _are_being_fetched(self, blocks: np.ndarray) -> bool:
         """True if processes are fetching all of the blocks."""

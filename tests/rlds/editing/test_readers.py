@@ -22,7 +22,7 @@ from envlogger.testing.catch_env import Catch
 from rlds.editing import Add, Delete, Describe, Trim
 from rlds.sources import export
 from rlds.sources.digests import digest_of
-from rlds_ecosystem.files.replacing import replaced
+from rlds_ecosystem.files.replacing import replace_dataset
 from rlds_ecosystem.files.whole_files import try_to_lock
 from rlds_ecosystem.model.errors import StorageError
 from rlds_ecosystem.model.nests import named_leaves
@@ -168,10 +168,10 @@ def test_replacement_is_refused_while_a_stream_recorder_is_open(tmp_path):
     bag = export(write("webdataset", tmp_path / "raw"), "mcap", tmp_path / "bag").path
     with envlogger.StreamRecorder(bag) as recorder:
         recorder.push("joints", 1, np.zeros(3))
-        with pytest.raises(StorageError, match="is being written"), replaced(bag):
+        with pytest.raises(StorageError, match="is being written"), replace_dataset(bag):
             pass
         recorder.push("joints", 2, np.zeros(3))
-    with replaced(bag) as draft:
+    with replace_dataset(bag) as draft:
         shutil.copytree(bag, draft)
 
 

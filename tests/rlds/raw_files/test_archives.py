@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from rlds.raw_files.archives import extracted, read_member
+from rlds.raw_files.archives import extract, read_member
 from rlds.sources import SourceError
 from rlds_tools.command_line.commands import run
 
@@ -61,7 +61,7 @@ def test_tar_members_are_extracted(tmp_path, cache_dir, name, tar_format):
     files = {**FILES, "long" * 40: b"long"}
     members += [(member(name), data) for name, data in files.items()]
     members += [(member("tag/.hidden"), b"hidden"), (member("tag/2026/._steps.riegeli"), b"")]
-    directory = extracted(write_tar(tmp_path / name, members, tar_format=tar_format), cache_dir)
+    directory = extract(write_tar(tmp_path / name, members, tar_format=tar_format), cache_dir)
     assert read_files(directory) == files
     assert (directory / "tag" / "none").is_dir()
     assert directory.name == name
@@ -69,7 +69,7 @@ def test_tar_members_are_extracted(tmp_path, cache_dir, name, tar_format):
 
 def test_zip_members_are_extracted(tmp_path, cache_dir):
     path = write_zip(tmp_path / "log.zip", [("tag/", b""), ("tag/.hidden", b"x"), *FILES.items()])
-    assert read_files(extracted(path, cache_dir)) == FILES
+    assert read_files(extract(path, cache_dir)) == FILES
 
 
 def test_archives_of_the_same_name_are_extracted_separately(tmp_path, cache_dir):
@@ -77,11 +77,11 @@ def test_archives_of_the_same_name_are_extracted_separately(tmp_path, cache_dir)
     for path, data in ((first, b"one"), (second, b"other")):
         path.parent.mkdir()
         write_zip(path, [("file", data)])
-        assert read_files(extracted(path, cache_dir)) == {"file": data}
-    inode = os.stat(extracted(first, cache_dir) / "file").st_ino
-    assert os.stat(extracted(first, cache_dir) / "file").st_ino == inode  # Not extracted again.
+        assert read_files(extract(path, cache_dir)) == {"file": data}
+    inode = os.stat(extract(first, cache_dir) / "file").st_ino
+    assert os.stat(extract(first, cache_dir) / "file").st_ino == inode  # Not extracted again.
     write_zip(first, [("file", b"changed")])
-    assert read_files(extracted(first, cache_dir)) == {"file": b"changed"}
+    assert read_files(extract(first, cache_dir)) == {"file": b"changed"}
 
 
 @pytest.mark.parametrize("name", ["log.tar.gz", "log.tar", "log.zip"])
@@ -96,14 +96,14 @@ def test_truncated_and_damaged_archives_are_refused(tmp_path, cache_dir, name):
     for size in (0, 1, 512, 1024, end // 2, end - 100, end):
         path.write_bytes(intact[:size])
         with pytest.raises(SourceError, match=name.replace(".", r"\.")):
-            extracted(path, cache_dir)
+            extract(path, cache_dir)
     assert not read_files(cache_dir)
     for position in range(0, len(intact), len(intact) // 15):
         path.write_bytes(
             intact[:position] + bytes([intact[position] ^ 0x41]) + intact[position + 1 :]
         )
         with contextlib.suppress(SourceError):
-            actual = read_files(extracted(path, cache_dir))
+            actual = read_files(extract(path, cache_dir))
             # A tar file has no checksum of its data; a zip file stores each name twice.
             assert name == "log.tar" or sorted(actual.values()) == sorted(FILES.values())
 
@@ -125,7 +125,7 @@ def test_tar_members_that_are_not_plain_files_are_refused(tmp_path, cache_dir, i
     plain_members = [(member("file"), b"a"), (member("directory/file"), b"b")]
     path = write_tar(tmp_path / "log.tar.gz", [*plain_members, (info, b"")])
     with pytest.raises(SourceError, match=message):
-        extracted(path, cache_dir)
+        extract(path, cache_dir)
     assert not read_files(tmp_path).keys() - {"log.tar.gz"}
 
 
@@ -134,14 +134,14 @@ def test_zip_members_that_are_not_plain_files_are_refused(tmp_path, cache_dir):
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     path = write_zip(tmp_path / "log.zip", [(link, b"/etc/passwd")])
     with pytest.raises(SourceError, match="field 'link': neither a file"):
-        extracted(path, cache_dir)
+        extract(path, cache_dir)
     path = write_zip(tmp_path / "log.zip", [("../harm", b"")])
     with pytest.raises(SourceError, match="leads out of the archive"):
-        extracted(path, cache_dir)
+        extract(path, cache_dir)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("file", b"")
     with pytest.raises(SourceError, match="compressed by method 14"):
-        extracted(path, cache_dir)
+        extract(path, cache_dir)
 
 
 def test_declared_sizes_beyond_the_archive_are_refused(tmp_path, cache_dir):
@@ -150,12 +150,12 @@ def test_declared_sizes_beyond_the_archive_are_refused(tmp_path, cache_dir):
     path = epath.Path(tmp_path / "log.tar.gz")
     path.write_bytes(gzip.compress(header.tobuf()))
     with pytest.raises(SourceError, match=r"field 'zeros': 1,099,511,627,776 bytes are declared"):
-        extracted(path, cache_dir)
+        extract(path, cache_dir)
     long_name = member("x", tarfile.XHDTYPE)
     long_name.size = (1 << 33) - 1
     path.write_bytes(gzip.compress(long_name.tobuf(tarfile.USTAR_FORMAT)))
     with pytest.raises(SourceError, match=r"log\.tar\.gz"):
-        extracted(path, cache_dir)
+        extract(path, cache_dir)
 
 
 def test_command_line_reports_truncated_archive_in_one_line(tmp_path, capsys):
@@ -170,7 +170,7 @@ def test_command_line_reports_truncated_archive_in_one_line(tmp_path, capsys):
 def test_pipe_is_refused_as_archive(tmp_path, cache_dir):
     os.mkfifo(tmp_path / "log.tar.gz")
     with pytest.raises(SourceError, match="not a regular file"):
-        extracted(epath.Path(tmp_path / "log.tar.gz"), cache_dir)
+        extract(epath.Path(tmp_path / "log.tar.gz"), cache_dir)
 
 
 def test_a_single_member_of_a_zip_archive_is_read_up_to_a_limit(tmp_path):

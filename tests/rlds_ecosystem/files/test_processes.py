@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from rlds_ecosystem.files import processes
-from rlds_ecosystem.files.processes import WorkerDied, in_processes
+from rlds_ecosystem.files.processes import WorkerDied, run_tasks
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_results_come_in_the_order_of_tasks(jobs):
     tasks = [9, 4, 16, 25, 0]
-    assert [*in_processes(math.sqrt, iter(tasks), jobs)] == [(n, math.sqrt(n)) for n in tasks]
+    assert [*run_tasks(math.sqrt, iter(tasks), jobs)] == [(n, math.sqrt(n)) for n in tasks]
 
 
 def test_workers_start_only_if_this_process_needs_help():
-    pids = [process for _, process in in_processes(get_pid, [1], 2)]
+    pids = [process for _, process in run_tasks(get_pid, [1], 2)]
     assert pids == [os.getpid()]
-    own_pid, *worker_pids = [process for _, process in in_processes(get_pid, [1, 2, 3], 2, delay=0)]
+    own_pid, *worker_pids = [process for _, process in run_tasks(get_pid, [1, 2, 3], 2, delay=0)]
     assert own_pid == os.getpid()
     assert own_pid not in worker_pids
 
@@ -35,7 +35,7 @@ def get_pid(task):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_error_of_the_first_failed_task_is_raised(jobs):
-    results = in_processes(functools.partial(operator.truediv, 1), [2, 0, "x"], jobs)
+    results = run_tasks(functools.partial(operator.truediv, 1), [2, 0, "x"], jobs)
     assert next(results) == (2, 0.5)
     with pytest.raises(ZeroDivisionError) as caught:
         next(results)
@@ -46,26 +46,26 @@ def test_the_error_of_the_first_failed_task_is_raised(jobs):
 def test_an_error_of_the_system_keeps_its_number_and_its_file(tmp_path):
     path = tmp_path / "absent"
     with pytest.raises(FileNotFoundError) as caught:
-        [*in_processes(os.stat, [path, path], 2)]
+        [*run_tasks(os.stat, [path, path], 2)]
     assert (caught.value.errno, caught.value.filename) == (2, str(path))
 
 
 def test_a_task_that_kills_twice_is_named():
     with pytest.raises(WorkerDied, match="exit status 3") as caught:
-        [*in_processes(os._exit, [3, 3], 2)]
+        [*run_tasks(os._exit, [3, 3], 2)]
     assert caught.value.task == 3
 
 
 def test_workers_report_their_progress():
     counts = []
-    [*in_processes(processes.advance, [1, 2, 3], 2, on_advance=counts.append)]
+    [*run_tasks(processes.advance, [1, 2, 3], 2, on_advance=counts.append)]
     assert sorted(counts) == [1, 2, 3]
 
 
 def test_warnings_of_workers_reach_the_caller():
     warn = functools.partial(exec, "import warnings; warnings.warn('so')")
     with pytest.warns(UserWarning, match="so"):
-        [*in_processes(functools.partial(_call, warn), [{}, {}], 2)]
+        [*run_tasks(functools.partial(_call, warn), [{}, {}], 2)]
 
 
 def _call(function, argument):
@@ -75,8 +75,8 @@ def _call(function, argument):
 def test_workers_end_with_their_parent():
     script = """
 import time, sys
-from rlds_ecosystem.files.processes import in_processes
-results = in_processes(time.sleep, [0, 1000, 1000], 2)
+from rlds_ecosystem.files.processes import run_tasks
+results = run_tasks(time.sleep, [0, 1000, 1000], 2)
 next(results)
 print("begun", flush=True)
 next(results)

@@ -12,7 +12,7 @@ import pytest
 
 from rlds.sources import SourceError, format_of, open
 from rlds_ecosystem.files import whole_files
-from rlds_ecosystem.files.replacing import finish_replacing, replaced
+from rlds_ecosystem.files.replacing import finish_replacing, replace_dataset
 from rlds_ecosystem.files.whole_files import atomic_target, exchange, journal_of
 from rlds_ecosystem.model.errors import StorageError
 
@@ -23,7 +23,7 @@ PRELUDE = """
 import itertools, os, random, signal, sys, time
 from pathlib import Path
 from rlds_ecosystem.files import whole_files
-from rlds_ecosystem.files.replacing import finish_replacing, replaced
+from rlds_ecosystem.files.replacing import finish_replacing, replace_dataset
 
 def make(folder, version):
     (folder / "below").mkdir(parents=True)
@@ -35,7 +35,7 @@ def version_of(folder):
     return version
 
 def replace(path, version, **options):
-    with replaced(path, **options) as draft:
+    with replace_dataset(path, **options) as draft:
         make(draft, version)
 
 def in_child(act):
@@ -168,7 +168,7 @@ def test_the_draft_replaces_the_old_version(
     path.chmod(0o700)
     link = tmp_path / "link"
     link.symlink_to(path)
-    with replaced(link, keep_old=keep_old) as draft:
+    with replace_dataset(link, keep_old=keep_old) as draft:
         assert (draft.name, draft.parent.parent) == (path.name, path.parent)
         if is_file:
             draft.write_text("new")
@@ -184,7 +184,7 @@ def test_the_draft_replaces_the_old_version(
     if keep_old:
         assert (old_path if is_file else old_path / "file").read_text() == "old"
         with pytest.raises(FileExistsError, match="rename or remove"):
-            with replaced(path, keep_old=True):
+            with replace_dataset(path, keep_old=True):
                 raise AssertionError("it is refused before anything is written")
 
 
@@ -206,7 +206,7 @@ def test_an_error_leaves_the_old_version(data, monkeypatch, error, failing):
     def fail(*_):
         raise error
 
-    with pytest.raises(type(error)), monkeypatch.context() as patch, replaced(data) as draft:
+    with pytest.raises(type(error)), monkeypatch.context() as patch, replace_dataset(data) as draft:
         write(draft)
         patch.setattr(whole_files, "exchange", lambda *_: False)
         if failing == "body":
@@ -223,7 +223,7 @@ def test_an_interrupted_replacement_is_finished_later(data, monkeypatch):
         rename(source, target)
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), replaced(data, keep_old=True) as draft:
+    with pytest.raises(KeyboardInterrupt), replace_dataset(data, keep_old=True) as draft:
         write(draft)
         with monkeypatch.context() as patch:
             patch.setattr(whole_files, "exchange", lambda *_: False)
@@ -234,26 +234,29 @@ def test_an_interrupted_replacement_is_finished_later(data, monkeypatch):
 
 
 def test_two_replacements_at_once_are_an_error(data):
-    with replaced(data) as draft:
+    with replace_dataset(data) as draft:
         for _ in range(2):  # The first draft stays.
             with pytest.raises(FileExistsError, match=r"data: another process .* is writing it"):
-                with replaced(data):
+                with replace_dataset(data):
                     raise AssertionError("it is refused")
         write(draft)
     assert (data / "file").read_text() == "new"
 
 
 def test_files_added_during_a_replacement_are_not_lost(data):
-    with pytest.raises(StorageError, match="data changed while"), replaced(data) as draft:
+    with pytest.raises(StorageError, match="data changed while"), replace_dataset(data) as draft:
         write(draft)
         (data / "added").write_text("")
     assert {*os.listdir(data)} == {"file", "added"}
     versions = iter("112")
-    with replaced(data, identity=lambda: next(versions)) as draft:
+    with replace_dataset(data, identity=lambda: next(versions)) as draft:
         write(draft)
         (data / "added").write_text("more")
     assert os.listdir(data) == ["file"]
-    with pytest.raises(StorageError, match="changed"), replaced(data, identity=[2, 3].pop) as draft:
+    with (
+        pytest.raises(StorageError, match="changed"),
+        replace_dataset(data, identity=[2, 3].pop) as draft,
+    ):
         write(draft)
     assert os.listdir(data.parent) == ["data"]
 
@@ -262,17 +265,17 @@ def test_labels_survive_a_replacement(data):
     labels = data / ".rlds" / "labels"
     labels.mkdir(parents=True)
     (data / ".rlds" / "episodes-train.parquet").write_text("of the old one")
-    with replaced(data) as draft:
+    with replace_dataset(data) as draft:
         write(draft)
         (labels / "mine").write_text("good")  # During the replacement.
     assert (labels / "mine").read_text() == "good"
     assert os.listdir(data / ".rlds") == ["labels"]
-    with replaced(data) as draft:
+    with replace_dataset(data) as draft:
         write(draft)
         shutil.copytree(labels, draft / ".rlds" / "labels")
         (draft / ".rlds" / "labels" / "mine").write_text("of the new one")
     assert (labels / "mine").read_text() == "of the new one"
-    with pytest.raises(StorageError, match="changed"), replaced(data) as draft:
+    with pytest.raises(StorageError, match="changed"), replace_dataset(data) as draft:
         write(draft)
         shutil.copytree(labels, draft / ".rlds" / "labels")
         (labels / "other").write_text("too late")
@@ -315,14 +318,14 @@ def test_finishing_without_write_access_fails_only_if_data_is_missing(data, monk
 
 
 def test_stores_and_missing_data_cannot_be_replaced(tmp_path):
-    with pytest.raises(ValueError, match="--to"), replaced("gs://bucket/data"):
+    with pytest.raises(ValueError, match="--to"), replace_dataset("gs://bucket/data"):
         pass
     finish_replacing("gs://bucket/data")  # No request is sent.
     with pytest.raises(FileNotFoundError, match="missing does not exist"):
-        with replaced(tmp_path / "missing" / "missing"):
+        with replace_dataset(tmp_path / "missing" / "missing"):
             pass
     assert os.listdir(tmp_path) == []
     (tmp_path / "data").write_text("old")
-    with pytest.raises(FileNotFoundError), replaced(tmp_path / "data"):
+    with pytest.raises(FileNotFoundError), replace_dataset(tmp_path / "data"):
         pass  # Nothing is written.
     assert (tmp_path / "data").read_text() == "old"

@@ -12,7 +12,7 @@ from rlds_ecosystem.files.whole_files import (
     atomic_target,
     can_lock,
     lock,
-    locked,
+    lock_directory,
     sync,
     try_to_lock,
     write_atomically,
@@ -71,10 +71,10 @@ def test_a_lock_has_one_owner(tmp_path):
     events = []
 
     def wait():
-        with locked(tmp_path):
+        with lock_directory(tmp_path):
             events.append("second")
 
-    with locked(tmp_path):
+    with lock_directory(tmp_path):
         descriptor = os.open(tmp_path, os.O_RDONLY)
         assert not lock(descriptor, wait=False)
         assert try_to_lock(tmp_path) is None
@@ -90,20 +90,20 @@ def test_a_lock_has_one_owner(tmp_path):
     own_descriptor = try_to_lock(tmp_path)
     assert try_to_lock(tmp_path) is None
     os.close(own_descriptor)
-    with locked(tmp_path):
+    with lock_directory(tmp_path):
         pass
 
 
 def test_nobody_waits_where_locks_do_not_exist(tmp_path, monkeypatch):
-    with locked(tmp_path):
+    with lock_directory(tmp_path):
         monkeypatch.setattr(whole_files, "fcntl", None)  # As on Windows.
-        with locked(tmp_path):
+        with lock_directory(tmp_path):
             descriptor = os.open(tmp_path, os.O_RDONLY)
             assert lock(descriptor, wait=False)
             os.close(descriptor)
         assert try_to_lock(tmp_path) is None  # The owner is unknown.
         assert not can_lock(tmp_path)
-    with locked("gs://bucket/data"):  # No request is sent.
+    with lock_directory("gs://bucket/data"):  # No request is sent.
         sync("gs://bucket/data/file")
     assert not can_lock("gs://bucket/data")
 
