@@ -8,7 +8,16 @@ import numpy as np
 from typing_extensions import override
 
 import rlds
-from rlds.sources import About, Capabilities, Field, Fields, Lengths, Origin, Source, SourceEpisode
+from rlds.sources import (
+    Capabilities,
+    Field,
+    Fields,
+    Lengths,
+    Origin,
+    Source,
+    SourceEpisode,
+    SourceInfo,
+)
 
 STEPS = 20  # Of an episode.
 
@@ -35,8 +44,8 @@ class GeneratedSource(Source):
 
     @property
     @override
-    def about(self) -> About:
-        return About(options={"number": self._num_episodes})
+    def source_info(self) -> SourceInfo:
+        return SourceInfo(options={"number": self._num_episodes})
 
     @property
     @override

@@ -172,7 +172,7 @@ def card(
         source=source,
         root=_root(path, source),
         name=name or dataset.name,
-        texts={name: value or getattr(source.about, name) for name, value in texts.items()},
+        texts={name: value or getattr(source.source_info, name) for name, value in texts.items()},
         published=published,
         repository=repository,
         tasks=tuple(tasks),

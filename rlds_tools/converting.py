@@ -389,11 +389,11 @@ def dataset_name(text: str) -> str:
 
 def _default_name(source: AnySource, path: str | os.PathLike[str]) -> tuple[str, str]:
     """Returns the default name and version of a converted dataset."""
-    about = source.about
-    if about.name:
-        is_name = re.fullmatch("[a-z][a-z0-9_]*", about.name)
-        return about.name if is_name else dataset_name(about.name), about.version
-    minari = about.metadata.get("minari")
+    info = source.source_info
+    if info.name:
+        is_name = re.fullmatch("[a-z][a-z0-9_]*", info.name)
+        return info.name if is_name else dataset_name(info.name), info.version
+    minari = info.metadata.get("minari")
     if isinstance(minari, Mapping) and "dataset_id" in minari:  # The path may end with "human-v2".
         return dataset_name(str(minari["dataset_id"])), "1.0.0"
     return _name_from_path(path), "1.0.0"

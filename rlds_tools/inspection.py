@@ -766,12 +766,12 @@ def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> I
         file_format="",
         num_bytes=sum(file.stat().length for file in files),
         num_files=len(files),
-        description=source.about.description,
+        description=source.source_info.description,
         splits=tuple(splits),
         step_fields=_flags_last(_inspect_fields(fields.pop(_STEPS, {}))),
         episode_fields=tuple(_inspect_fields(fields)),
-        metadata=source.about.metadata,
-        robotics=_meaning(source.about.name, source.about.metadata),
+        metadata=source.source_info.metadata,
+        robotics=_meaning(source.source_info.name, source.source_info.metadata),
         tasks=tasks,
     )
 

@@ -49,13 +49,13 @@ def _check_folder(source: AnySource, meaning: DatasetMeaning | None) -> Iterator
     """Yields faults of the folder name, by which TFDS finds a dataset."""
     assert source.capabilities.examples is not None
     folders: list[str] = ["", "", *source.capabilities.examples.directory.absolute().parts]
-    about = source.about
+    info = source.source_info
     grandparent, parent, version = folders[-3:]
-    if version != about.version or about.name in (parent, grandparent):
+    if version != info.version or info.name in (parent, grandparent):
         return
     if meaning is not None or find_meaning(parent) is not None:
         yield (
-            f"the folder is named {parent!r}, but dataset_info.json has the name {about.name!r}: "
+            f"the folder is named {parent!r}, but dataset_info.json has the name {info.name!r}: "
             f"tfds.load({parent!r}) does not find the dataset"
         )
 

@@ -304,15 +304,13 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
     def _info_fields(self, source: AnySource | None) -> dict[str, Any]:
         if source is None:
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
-        text = self._fixed_description
-        metadata = {**source.about.metadata, **field_metadata(source)}
+        text, info = self._fixed_description, source.source_info
+        metadata = {**info.metadata, **field_metadata(source)}
         for name in (CONVERSION, lineage.KEY):  # Counts and lineage belong to the files.
             metadata.pop(name, None)
         return {
-            "description": source.about.description or _DESCRIPTION if text is None else text,
-            "homepage": source.about.homepage or None,
-            "citation": source.about.citation or None,
-            "license": source.about.license or None,
+            "description": info.description or _DESCRIPTION if text is None else text,
+            **{name: getattr(info, name) or None for name in ("homepage", "citation", "license")},
             "metadata": tfds.core.MetadataDict(metadata),
         }
 

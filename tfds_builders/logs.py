@@ -14,7 +14,7 @@ import rlds
 from rlds.formats.logs import source as logs_source
 from rlds.formats.logs.recorded_logs import Logs
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import About
+from rlds.sources.source import SourceInfo
 from rlds.tfds.features import TensorStorage, fields_of_features, lossless, lossless_config
 from tfds_builders.builder import NamedBuilder, check_name, prepared
 from tfds_builders.features import feature_of
@@ -157,9 +157,9 @@ class EnvLoggerSource(logs_source.EnvLoggerSource):
 
     @property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         links = {"homepage": self._config.homepage or "", "citation": self._config.citation or ""}
-        return super().about.replace(**links, images_as_png=self._as_png)
+        return super().source_info.replace(**links, images_as_png=self._as_png)
 
     def _find_step_fields(self, specs: Mapping[str, Any]) -> dict[str, Any]:
         configured = self._config_features()

@@ -64,7 +64,7 @@ def reach(env, damping):
 
 
 # %%
-about = {}  # Metadata of the current episode.
+episode_metadata = {}  # Of the current episode.
 arm = GymnasiumAdapter(gymnasium.make("Reacher-v5", max_episode_steps=100), seed=5)
 with_reset = record_reset(EpisodeStatistics())  # Seed, options, return, length and seconds.
 
@@ -72,7 +72,7 @@ with_reset = record_reset(EpisodeStatistics())  # Seed, options, return, length 
 def episode_fn(timestep, action, env):
     """Returns episode metadata: seed and options of the reset, result, friction of the joints."""
     more = with_reset(timestep, action, env)
-    return None if more is None else {**more, **about}
+    return None if more is None else {**more, **episode_metadata}
 
 
 with envlogger.EnvLogger(
@@ -85,7 +85,7 @@ with envlogger.EnvLogger(
 ) as env:
     for damping in (0.0, 0.04, 0.2):
         for _ in range(5):
-            about.update(damping=damping)
+            episode_metadata.update(damping=damping)
             reach(env, damping)
 
 # %% [markdown]
@@ -218,10 +218,10 @@ for machine in (1, 2):
         ds_config=config,
         float64="bytes",  # Every bit: TFDS would round it to float32.
         step_fn=step_fn,
-        episode_fn=lambda timestep, action, env: dict(about),
+        episode_fn=lambda timestep, action, env: dict(episode_metadata),
     ) as env:
         for damping in np.geomspace(0.005, 0.5, 60)[machine - 1 :: 2]:
-            about.update(damping=float(damping))
+            episode_metadata.update(damping=float(damping))
             reach(env, damping)
 
 # %% [markdown]

@@ -336,7 +336,7 @@ def _find_unused_tasks(
     is_complete = len(episodes) == sum(count or 0 for count in counts)
     if not (fields.task_columns and is_complete and None not in results):
         return {}
-    task_texts = table_in(source.about.metadata, TASKS)
+    task_texts = table_in(source.source_info.metadata, TASKS)
     used_keys = {key for result in results if result is not None for key in result.task_numbers}
     unused_texts = [text for key, text in task_texts.items() if key not in used_keys]
     names = shorten([*map(repr, unused_texts)], 3)

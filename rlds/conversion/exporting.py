@@ -22,7 +22,7 @@ from rlds.sources.label_copying import copy_labels
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.options import Option, options_of
 from rlds.sources.registry import Format, formats
-from rlds.sources.source import ABOUT_TEXTS, AnySource, SourceError
+from rlds.sources.source import INFO_TEXTS, AnySource, SourceError
 from rlds.sources.writing import Export, Placement
 from rlds_ecosystem.files.processes import Workers, default_jobs
 from rlds_ecosystem.files.whole_files import atomic_target
@@ -440,9 +440,9 @@ def _count_steps(episodes: Episodes) -> int | None:
 
 
 def _check_description(episodes: Episodes, description_changes: Mapping[str, Any]) -> None:
-    about, metadata = episodes.source.about, episodes.metadata
+    source_info, metadata = episodes.source.source_info, episodes.metadata
     for name, value in description_changes.items():
-        if (getattr(about, name) if name in ABOUT_TEXTS else metadata.get(name)) != value:
+        if (getattr(source_info, name) if name in INFO_TEXTS else metadata.get(name)) != value:
             raise ValueError(
                 f"describe: {episodes.format} cannot hold {name!r}. Leave it out, or allow the "
                 "loss (allow_loss=True, --allow-loss on the command line)"

@@ -19,7 +19,7 @@ import rlds_ecosystem
 from rlds.sources import reading
 from rlds.sources.episode_table import key_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import About, AnySource, Origin, SourceError
+from rlds.sources.source import AnySource, Origin, SourceError, SourceInfo
 from rlds.sources.view import View
 from rlds_ecosystem.files.whole_files import write_atomically
 from rlds_ecosystem.model.fields import Field
@@ -225,7 +225,7 @@ def _as_comparable(value: Any) -> Any:
         return str(value)
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
-        if isinstance(value, About):  # The states of the views, with their options, are compared.
+        if isinstance(value, SourceInfo):  # The options are in the states of the views.
             names.remove("options")
         return [kind, {name: _as_comparable(getattr(value, name)) for name in names}]
     raise NotComparable(f"{kind} is not comparable")

@@ -19,11 +19,11 @@ from rlds.sources.episode_fields import COMPLETE, IMAGE_FILE, TRUNCATED
 from rlds.sources.episode_rows import column_of
 from rlds.sources.source import (
     TRANSITION_FIELDS,
-    About,
     AnySource,
     Fields,
     Source,
     SourceEpisode,
+    SourceInfo,
     is_derived,
 )
 from rlds.sources.texts import as_text, is_instruction
@@ -78,9 +78,9 @@ class Change(View):
 
     @property
     @override
-    def about(self) -> About:
-        about = super().about
-        return about.replace(finite=(*(p for p in about.finite if STEPS + p in self._new_fields),))
+    def source_info(self) -> SourceInfo:
+        info = super().source_info
+        return info.replace(finite=(*(p for p in info.finite if STEPS + p in self._new_fields),))
 
 
 class RenameView(Change):
@@ -90,7 +90,7 @@ class RenameView(Change):
       base: The source.
       old: The old path.
       new: The new path; `steps/` is optional for a step field.
-      aliases: The paths of fields by their names in the format, see `About`.
+      aliases: The paths of fields by their names in the format, see `SourceInfo`.
 
     Raises:
       ValueError: There is no such field, or the new path is used.
@@ -135,7 +135,7 @@ class DropView(Change):
     Args:
       base: The source.
       path: The path of the field or nest.
-      aliases: The paths of fields by their names in the format, see `About`.
+      aliases: The paths of fields by their names in the format, see `SourceInfo`.
 
     Raises:
       ValueError: There is no such field.
@@ -168,7 +168,7 @@ class MeaningView(Change):
       path: The path of a numeric field.
       meaning: The declared attributes of the field: `kind`, `unit`, `names`. Empty values mean
         unknown.
-      aliases: The paths of fields by their names in the format, see `About`.
+      aliases: The paths of fields by their names in the format, see `SourceInfo`.
 
     Raises:
       ValueError: There is no such numeric field, or the meaning does not match it.
@@ -207,7 +207,7 @@ class FillView(Change):
       path: The path; `instruction` stands for the instruction field of any name.
       value: The constant.
       mask: A mask of the episodes with the constant.
-      aliases: The paths of fields by their names in the format, see `About`.
+      aliases: The paths of fields by their names in the format, see `SourceInfo`.
 
     Raises:
       ValueError: There is no such field, or the value does not fit it.
@@ -356,7 +356,7 @@ def path_in(fields: Iterable[str], name: str, aliases: Mapping[str, str] = _NO_A
     Args:
       fields: The paths of all fields.
       name: The path, or an alias.
-      aliases: The paths of fields by their names in the format, see `About`.
+      aliases: The paths of fields by their names in the format, see `SourceInfo`.
 
     Raises:
       ValueError: There is no such field; the message lists the fields.

@@ -25,7 +25,7 @@ from rlds.sources.lineage import digest_of_rows, free_name
 from rlds.sources.opening import open as open_episodes
 from rlds.sources.queries import check_repeatable
 from rlds.sources.rates import rate_in
-from rlds.sources.source import ABOUT_TEXTS, About, Source, SourceEpisode, with_random_access
+from rlds.sources.source import INFO_TEXTS, Source, SourceEpisode, SourceInfo, with_random_access
 from rlds.sources.text_tables import RenumberedSource, join_tables
 from rlds.sources.view import SelectedSource, View
 from rlds_ecosystem.files import stores
@@ -59,7 +59,7 @@ class Draft:
     Attributes:
       datasets: The input datasets, by their names.
       inputs: The `file_state` of the first dataset before its episodes were read.
-      aliases: The paths of fields by their names in the format, see `About`.
+      aliases: The paths of fields by their names in the format, see `SourceInfo`.
       is_kept: A mask of the kept episodes.
       begin: The first kept step of each episode.
       end: The step after the last kept one; -1 for all.
@@ -67,7 +67,7 @@ class Draft:
       split: The name of the new split of each episode.
       names: The names of new splits, in order; empty if splits do not change.
       metadata: The metadata of the new dataset.
-      facts: Changed attributes of `About`, such as `license`.
+      facts: Changed attributes of `SourceInfo`, such as `license`.
       notes: Warnings, and changes that follow from the operations, in sentences.
       has_queried_tables: True if the tables of episodes were queried.
       row_digests: The `digest_of_rows` of the episodes that fulfil each condition.
@@ -83,7 +83,7 @@ class Draft:
         self.inputs = file_state(episodes)
         # The episodes of all input datasets after the field changes so far, before trimming.
         self._changed_view: View = JoinedSource([with_files])
-        self.aliases = episodes.source.about.aliases
+        self.aliases = episodes.source.source_info.aliases
         self._changes: list[Change] = []
         self._renumbered: list[RenumberedSource] = []
         self.is_kept, self.has_reset_flags = np.zeros(0, np.bool_), np.zeros(0, np.bool_)
@@ -277,7 +277,7 @@ class Draft:
             source = with_random_access(episodes.source)
             for old, new in names.items() if name != first else ():
                 path = resolve_alias(new, self.aliases)
-                source = RenameView(source, old, path, episodes.source.about.aliases)
+                source = RenameView(source, old, path, episodes.source.source_info.aliases)
             sources[name] = source
         renamed = {n: Episodes(sources[n], dataset.split) for n, dataset in datasets.items()}
         self.notes += [f"warning: {difference}" for difference in differences_between(renamed)]
@@ -340,16 +340,16 @@ class Draft:
         names = [name for name in self.names if name in remaining] or list(remaining)
         return self._view({str(n): np.flatnonzero(self.is_kept & (self.split == n)) for n in names})
 
-    def _join_datasets(self, about: About | None = None) -> JoinedSource:
+    def _join_datasets(self, source_info: SourceInfo | None = None) -> JoinedSource:
         datasets = self.datasets.values()
         changed, prefixes = zip(*((dataset.changed, dataset.prefix) for dataset in datasets))
-        return JoinedSource(changed, prefixes, about)
+        return JoinedSource(changed, prefixes, source_info)
 
     def _view(self, splits: Mapping[str, np.ndarray]) -> SelectedSource:
-        first = next(iter(self.datasets.values())).episodes.source.about
+        first = next(iter(self.datasets.values())).episodes.source.source_info
         view: View = self._join_datasets(
-            About(
-                **{name: self.facts.get(name, getattr(first, name)) for name in ABOUT_TEXTS},
+            SourceInfo(
+                **{name: self.facts.get(name, getattr(first, name)) for name in INFO_TEXTS},
                 metadata=self.metadata,
                 # Views with computed fields are never equal to other views.
                 options={"view": uuid.uuid4().hex},
@@ -406,10 +406,10 @@ def _check_rates(datasets: Mapping[str, Episodes]) -> None:
 
 def _combine_attributes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     """Returns the joined descriptions and citations of datasets; not their licenses."""
-    sources = [episodes.source for episodes in datasets.values()]
+    infos = [episodes.source.source_info for episodes in datasets.values()]
     return {
-        name: "\n".join(dict.fromkeys(filter(None, (getattr(s.about, name) for s in sources))))
-        for name in ABOUT_TEXTS
+        name: "\n".join(dict.fromkeys(filter(None, (getattr(info, name) for info in infos))))
+        for name in INFO_TEXTS
         if name != "license"
     }
 

@@ -102,7 +102,7 @@ class Edit:
         digests = {}
         if draft.has_queried_tables:
             digests = {n: lineage.digest_of_episodes(dataset) for n, dataset in datasets.items()}
-        license = draft.facts.get("license", self.source.about.license)
+        license = draft.facts.get("license", self.source.source_info.license)
         self.lineage = lineage.new_lineage(
             self._recipe,
             datasets,
@@ -116,7 +116,7 @@ class Edit:
         self.description_changes = {name: description[name] for name in names}
         self.view = draft.view(renumbers_copies=export_class(format).renumbers_copies)
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}
-        licenses = {name: episodes.source.about.license for name, episodes in datasets.items()}
+        licenses = {name: data.source.source_info.license for name, data in datasets.items()}
         has_format = [episodes.format == format for episodes in datasets.values()]
         is_copied = np.repeat(has_format, [*map(len, datasets.values())])
         self.num_copied = 0

@@ -23,7 +23,7 @@ from rlds.editing.changes import AddView, DropView, FillView, MeaningView, Renam
 from rlds.editing.drafts import Draft
 from rlds.editing.metadata_merging import Policy
 from rlds.sources import lineage
-from rlds.sources.source import ABOUT_TEXTS, SourceEpisode, check_flags
+from rlds.sources.source import INFO_TEXTS, SourceEpisode, check_flags
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.names import suggest_names
 
@@ -178,7 +178,7 @@ class Describe(Operation):
 
     @override
     def apply(self, draft: Draft) -> None:
-        if self.name in ABOUT_TEXTS:
+        if self.name in INFO_TEXTS:
             draft.facts[self.name] = str(self.value)
         else:
             draft.metadata[self.name] = lineage.as_json(self.value)

@@ -19,7 +19,7 @@ from rlds.sources import reading
 from rlds.sources.encoded_frames import ChangedImages
 from rlds.sources.episodes import Episodes
 from rlds.sources.opening import open as open_episodes
-from rlds.sources.source import About, Fields, SourceError, files_of
+from rlds.sources.source import Fields, SourceError, SourceInfo, files_of
 from rlds.sources.view import RowContext
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.whole_files import atomic_target
@@ -108,7 +108,7 @@ def materialise(
     elif options:
         raise TypeError(f"option {min(options)!r}: pass it to rlds.sources.open with the path")
     image_source: Any = reading.with_image_files(source.source)
-    as_png = image_source.about.images_as_png and image_source.capabilities.examples is None
+    as_png = image_source.source_info.images_as_png and image_source.capabilities.examples is None
     if fields is not None or images == "raw" or as_png != (images == "png"):
         image_source = Materialised(image_source, fields, images, image_size, jpeg)
     writer = prepare(
@@ -173,9 +173,9 @@ class Materialised(ChangedImages):
 
     @property
     @override
-    def about(self) -> About:
-        finite = [path for path in super().about.finite if path in self._paths]
-        return super().about.replace(images_as_png=self._as_png, finite=tuple(finite))
+    def source_info(self) -> SourceInfo:
+        finite = [path for path in super().source_info.finite if path in self._paths]
+        return super().source_info.replace(images_as_png=self._as_png, finite=tuple(finite))
 
     @property
     @override

@@ -176,8 +176,8 @@ def _join(datasets: Sequence[Episodes], paths: Sequence[str] | None) -> Episodes
         else dataset
         for dataset, codes in zip(datasets, new_codes)
     ]
-    about = datasets[0].source.about.replace(metadata=metadata)
-    return Episodes(JoinedSource(renumbered, about=about), ALL, format=datasets[0].format)
+    info = datasets[0].source.source_info.replace(metadata=metadata)
+    return Episodes(JoinedSource(renumbered, source_info=info), ALL, format=datasets[0].format)
 
 
 def several(path: Any) -> list[Any] | None:

@@ -8,7 +8,6 @@ from rlds.sources.opening import format_of as format_of
 from rlds.sources.opening import open as open
 from rlds.sources.registry import Format as Format
 from rlds.sources.registry import formats as formats
-from rlds.sources.source import About as About
 from rlds.sources.source import AnySource as AnySource
 from rlds.sources.source import Capabilities as Capabilities
 from rlds.sources.source import DamagedEpisode as DamagedEpisode
@@ -18,6 +17,7 @@ from rlds.sources.source import Origin as Origin
 from rlds.sources.source import Source as Source
 from rlds.sources.source import SourceEpisode as SourceEpisode
 from rlds.sources.source import SourceError as SourceError
+from rlds.sources.source import SourceInfo as SourceInfo
 from rlds.sources.source import Stream as Stream
 from rlds.sources.view import View as View
 from rlds.sources.writing import Export as Export

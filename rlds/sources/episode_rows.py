@@ -110,7 +110,7 @@ class RowMaker:
     def _rate(self) -> float | None:
         """The frame rate of all episodes; not needed for queries of the table."""
         with reading.errors_of(self._source):
-            return rate_in(self._source.about.metadata)
+            return rate_in(self._source.source_info.metadata)
 
     def rows(self, split: str, part: range | str, first: int = 0) -> Any:
         """Reads episodes, and returns their rows.

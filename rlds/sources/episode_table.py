@@ -309,7 +309,7 @@ def _with_table(
 
 def _columns_of_aliases(source: AnySource) -> dict[str, str]:
     """Returns the columns of a table by the aliases of their fields."""
-    if not (aliases := source.about.aliases):
+    if not (aliases := source.source_info.aliases):
         return {}
     maker = RowMaker(source)
     names = (*maker.schema.names, label_rows.COLUMN, audit_rows.COLUMN, queries.ROW_COLUMN)
@@ -482,5 +482,5 @@ def key_of(source: AnySource) -> str:
     """Returns a key that changes with the files and the options of a source."""
     kind = type(source)
     files = file_versions(source.inputs(), root_of(source))
-    content = [_VERSION, kind.__module__, kind.__qualname__, source.about.options, files]
+    content = [_VERSION, kind.__module__, kind.__qualname__, source.source_info.options, files]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()

@@ -189,7 +189,7 @@ class Episodes(Sequence[SourceEpisode]):
     def metadata(self) -> Mapping[str, Any]:
         """The metadata of the dataset, in the types of JSON."""
         with reading.errors_of(self.source):
-            return {**self.source.about.metadata, **self._declared}
+            return {**self.source.source_info.metadata, **self._declared}
 
     def set_counts(self, counts: Mapping[str, int]) -> None:
         """Sets the numbers of episodes in splits of a stream, which saves counting them."""
@@ -427,8 +427,8 @@ class Episodes(Sequence[SourceEpisode]):
     def explain(self) -> str:
         """Describes the episodes: the format, the files, the splits, the fields."""
         source = self.source
-        lines = [f"{self.format or type(source).__name__}: {source.about.description}".rstrip(": ")]
-        lines.append(f"files: {files_of(source)}")
+        name, info = self.format or type(source).__name__, source.source_info
+        lines = [f"{name}: {info.description}".rstrip(": "), f"files: {files_of(source)}"]
         for split in source.splits:
             count = reading.count(source, split)
             size_text = "not counted yet" if count is None else f"{count} episodes"

@@ -13,7 +13,7 @@ import rlds
 from rlds.sources import reading
 from rlds.sources.episode_fields import ORIGIN, as_converted
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import ALL_ROWS, About, Fields, SourceEpisode, with_random_access
+from rlds.sources.source import ALL_ROWS, Fields, SourceEpisode, SourceInfo, with_random_access
 from rlds.sources.view import BaseEpisodes, View
 
 __all__ = ["ALL", "JoinedSource"]
@@ -28,7 +28,7 @@ class JoinedSource(View):
     Args:
       datasets: The episodes of each dataset.
       prefixes: The unique prefix of the keys of each dataset.
-      about: The description of the joined dataset; by default, of the first dataset.
+      source_info: The description of the joined dataset; by default, of the first dataset.
     """
 
     splits = (ALL,)
@@ -36,10 +36,13 @@ class JoinedSource(View):
     changes_only_keys = True
 
     def __init__(
-        self, datasets: Sequence[Episodes], prefixes: Sequence[str] = (), about: About | None = None
+        self,
+        datasets: Sequence[Episodes],
+        prefixes: Sequence[str] = (),
+        source_info: SourceInfo | None = None,
     ) -> None:
         super().__init__(*(with_random_access(dataset.source) for dataset in datasets))
-        self._about = about
+        self._source_info = source_info
         # Runs of episodes: base, its split, end index in the split, key prefix.
         self._runs, lengths = [], []
         for base, dataset, prefix in zip(self.bases, datasets, prefixes or [""] * len(datasets)):
@@ -49,8 +52,8 @@ class JoinedSource(View):
 
     @property
     @override
-    def about(self) -> About:
-        return self.bases[0].about if self._about is None else self._about
+    def source_info(self) -> SourceInfo:
+        return self.bases[0].source_info if self._source_info is None else self._source_info
 
     @property
     @override

@@ -86,7 +86,7 @@ def new_lineage(
       digests: Digests of the episodes of source datasets, by name, if available.
     """
     sources = {name: episodes.source for name, episodes in datasets.items()}
-    terms = {_shorten(name): source.about.license for name, source in sources.items()}
+    terms = {_shorten(name): source.source_info.license for name, source in sources.items()}
     sentences = conflicts(terms, license)
     return {
         "version": _VERSION,
@@ -99,7 +99,7 @@ def new_lineage(
                 "name": _shorten(name),
                 "format": episodes.format or _format_of(sources[name]),
                 "digest": (digests or {}).get(name) or _digest_of_files(sources[name].inputs()),
-                "license": sources[name].about.license,
+                "license": sources[name].source_info.license,
                 KEY: _without_oldest(lineage_of(name, episodes)),
             }
             for name, episodes in datasets.items()
@@ -160,7 +160,7 @@ def conversion_lineage(
         )
     operations = [*_selections(source), convert]
     return new_lineage(
-        operations, datasets, num_kept=num_kept, num_all=num_all, license=source.about.license
+        operations, datasets, num_kept=num_kept, num_all=num_all, license=source.source_info.license
     )
 
 

@@ -15,9 +15,8 @@ from rlds.raw_files.untrusted import source_errors
 from rlds.sources import reading
 from rlds.sources.sidecar import FIELDS, LostSidecarError, StoredSidecar, field_from_json
 from rlds.sources.source import (
-    ABOUT_TEXTS,
     ALL_ROWS,
-    About,
+    INFO_TEXTS,
     AnySource,
     Capabilities,
     Fields,
@@ -26,6 +25,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
 )
 from rlds.sources.texts import is_instruction
 from rlds.sources.view import View, flat, nested
@@ -57,11 +57,11 @@ def with_sidecar(source: AnySource) -> AnySource:
     return kind(source, stored_sidecar)
 
 
-def _read_about(stored_sidecar: StoredSidecar) -> dict[str, Any]:
-    """Returns the description and the metadata in a sidecar, as arguments of `About`."""
+def _read_source_info(stored_sidecar: StoredSidecar) -> dict[str, Any]:
+    """Returns the description and the metadata in a sidecar, as arguments of `SourceInfo`."""
     metadata = stored_sidecar.sidecar.metadata
     with source_errors(stored_sidecar.path):
-        texts: dict[str, Any] = {name: str(metadata[name]) for name in ABOUT_TEXTS}
+        texts: dict[str, Any] = {name: str(metadata[name]) for name in INFO_TEXTS}
         return {**texts, "metadata": dict(metadata["metadata"])}
 
 
@@ -86,14 +86,14 @@ class DescribedSource(View):
 
     def __init__(self, source: Source, stored_sidecar: StoredSidecar) -> None:
         super().__init__(source)
-        self._stored_sidecar, self._about = stored_sidecar, _read_about(stored_sidecar)
+        self._stored_sidecar, self._stored_info = stored_sidecar, _read_source_info(stored_sidecar)
 
     @property
     @override
-    def about(self) -> About:
-        about = super().about
-        metadata = {**about.metadata, **self._about["metadata"]}
-        return about.replace(**{**self._about, "metadata": metadata})
+    def source_info(self) -> SourceInfo:
+        info = super().source_info
+        metadata = {**info.metadata, **self._stored_info["metadata"]}
+        return info.replace(**{**self._stored_info, "metadata": metadata})
 
     @functools.cached_property
     @override
@@ -156,14 +156,14 @@ class RestoredSource(Source):
         self.source, self.opened_files = source, source.opened_files
         self.stored_sidecar = stored_sidecar
         self.splits, self.may_grow = source.splits, source.may_grow
-        self._about = _read_about(stored_sidecar)
+        self._stored_info = _read_source_info(stored_sidecar)
 
     @property
     @override
-    def about(self) -> About:
-        about = self.source.about
-        aliases = self._aliases(about.aliases)
-        return about.replace(**self._about, aliases=aliases, finite=(), images_as_png=True)
+    def source_info(self) -> SourceInfo:
+        info = self.source.source_info
+        aliases = self._aliases(info.aliases)
+        return info.replace(**self._stored_info, aliases=aliases, finite=(), images_as_png=True)
 
     @property
     @override

@@ -45,7 +45,7 @@ from rlds.sources.sidecar_columns import (
     unpack,
 )
 from rlds.sources.source import (
-    ABOUT_TEXTS,
+    INFO_TEXTS,
     Lengths,
     Origin,
     SourceEpisode,
@@ -191,7 +191,7 @@ class Sidecar:
         source = episodes.source
         metadata = {
             "metadata": {name: v for name, v in episodes.metadata.items() if name != skipped},
-            **{name: getattr(source.about, name) for name in ABOUT_TEXTS},
+            **{name: getattr(source.source_info, name) for name in INFO_TEXTS},
         }
         leaves = leaves_at(episodes.spec, None)
         fields = {path: f for path, f in leaves if isinstance(f, Field) and f.meaning}

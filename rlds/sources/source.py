@@ -30,11 +30,9 @@ from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import has, is_below, leaves_at, named_leaves
 
 __all__ = [
-    "ABOUT_TEXTS",
     "ALL_ROWS",
     "DERIVED_DISCOUNT",
     "TRANSITION_FIELDS",
-    "About",
     "AnySource",
     "Capabilities",
     "DamagedEpisode",
@@ -48,6 +46,7 @@ __all__ = [
     "Source",
     "SourceEpisode",
     "SourceError",
+    "SourceInfo",
     "Stream",
     "check_flags",
     "files_of",
@@ -65,8 +64,8 @@ Columns: TypeAlias = Mapping[str, Any]
 ALL_ROWS = slice(None)
 """The rows of all steps of an episode."""
 
-ABOUT_TEXTS = ("description", "homepage", "citation", "license")
-"""The attributes of `About` with a description of the data in text."""
+INFO_TEXTS = ("description", "homepage", "citation", "license")
+"""The attributes of `SourceInfo` with a description of the data in text."""
 
 DERIVED_DISCOUNT = Field(
     "float32", doc="1, and 0 for a transition into a terminal state: it follows from the flags."
@@ -277,7 +276,7 @@ def summary_of(steps: Columns, final_observation_known: bool) -> EpisodeSummary:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class About:
+class SourceInfo:
     """The description, license, metadata and options of a dataset.
 
     Attributes:
@@ -309,7 +308,7 @@ class About:
     finite: Sequence[str] = ()
     images_as_png: bool = True
 
-    def replace(self, **changes: Any) -> About:
+    def replace(self, **changes: Any) -> SourceInfo:
         """Returns a copy with changed attributes."""
         return dataclasses.replace(self, **changes)
 
@@ -438,9 +437,9 @@ class AnySource(abc.ABC):
         """The fields of the episodes."""
 
     @property
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         """The description, license, metadata and options of the dataset."""
-        return About()
+        return SourceInfo()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -551,7 +550,7 @@ def _filter_paths(all_paths: list[str], paths: Iterable[str] | None, prefix: str
 def step_aliases(source: AnySource) -> dict[str, str]:
     """Returns the paths of fields of a step, by their names in the format."""
     root = f"{rlds.STEPS}/"
-    aliases = source.about.aliases.items()
+    aliases = source.source_info.aliases.items()
     return {name: path.removeprefix(root) for name, path in aliases if path.startswith(root)}
 
 

@@ -13,7 +13,7 @@ import rlds
 from rlds.robotics.registry import ACTIONS, STATES, DatasetMeaning, meaning_of
 from rlds.robotics.standard import fields_of, standard_columns, widths_of
 from rlds.sources.episodes import Episodes
-from rlds.sources.source import About, Fields, Source, files_of
+from rlds.sources.source import Fields, Source, SourceInfo, files_of
 from rlds.sources.view import RowContext, View
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_below, named_leaves, nest
@@ -44,7 +44,7 @@ def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -
     """
     source = episodes.source
     if not isinstance(name, DatasetMeaning):
-        name = meaning_of(name or name_of(source), source.about.metadata)
+        name = meaning_of(name or name_of(source), source.source_info.metadata)
     if name.confidence == "disputed":
         reasons = "; ".join(map(str, name.disagreements))
         warnings.warn(f"{name.name}: publications disagree: {reasons}", stacklevel=2)
@@ -53,7 +53,7 @@ def standardized(episodes: Episodes, name: str | DatasetMeaning | None = None) -
 
 def name_of(source: Any) -> str:
     """Returns the name of the dataset in the files of a source; may be empty."""
-    return str(source.about.name)
+    return str(source.source_info.name)
 
 
 class StandardizedSource(View):
@@ -103,9 +103,9 @@ class StandardizedSource(View):
 
     @property
     @override
-    def about(self) -> About:
-        about = super().about
-        return about.replace(metadata={**about.metadata, **self.options})
+    def source_info(self) -> SourceInfo:
+        info = super().source_info
+        return info.replace(metadata={**info.metadata, **self.options})
 
     @property
     @override

@@ -63,7 +63,8 @@ def check_source(source: AnySource) -> None:
     >>> episodes = open_episodes(directory)
     >>> check_source(episodes.source)
     """
-    for name, content in (("options", source.about.options), ("metadata", source.about.metadata)):
+    for name in ("options", "metadata"):
+        content = getattr(source.source_info, name)
         _expect(name, content, json.loads(json.dumps(content)), "what JSON gives back")
     copy = pickle.loads(pickle.dumps(source))
     files = [os.fspath(file) for file in source.inputs()]

@@ -19,7 +19,6 @@ from rlds.sources import reading
 from rlds.sources.episode_fields import COMPLETE, TRUNCATED
 from rlds.sources.source import (
     ALL_ROWS,
-    About,
     AnySource,
     Capabilities,
     Columns,
@@ -30,6 +29,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
 )
 from rlds_ecosystem.model.nests import leaves_at, nest
 
@@ -111,7 +111,7 @@ class View(Source):
       changes_only_keys: True if the episodes of `changed_episodes` differ by their keys only.
       uses_all_steps: True if `make` needs all steps of an episode.
       changed_paths: The paths of the fields that `make` changes or adds; None if it may change any.
-      options: Options that the episodes depend on, for `About.options`.
+      options: Options that the episodes depend on, for `SourceInfo.options`.
       decodes: The paths of the fields of steps whose images `make` decodes.
       threads: The number of further threads for `make`; None for a default number.
     """
@@ -137,9 +137,9 @@ class View(Source):
 
     @property
     @override
-    def about(self) -> About:
-        about = self.bases[0].about
-        return about.replace(options={**about.options, **self.options}) if self.options else about
+    def source_info(self) -> SourceInfo:
+        info = self.bases[0].source_info
+        return info.replace(options={**info.options, **self.options}) if self.options else info
 
     @property
     @override

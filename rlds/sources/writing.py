@@ -29,7 +29,7 @@ from rlds.sources.registry import formats
 from rlds.sources.restored_source import RestoredSource
 from rlds.sources.sidecar import Sidecar
 from rlds.sources.source import (
-    ABOUT_TEXTS,
+    INFO_TEXTS,
     AnySource,
     EpisodeSummary,
     Location,
@@ -353,8 +353,8 @@ class Export(abc.ABC):
 
     def _metadata_of(self, source: Source) -> dict[str, Any]:
         """Returns the metadata of a source, without the lineage and the metadata of this format."""
-        texts = {name: getattr(source.about, name) for name in ABOUT_TEXTS}
-        metadata = {**source.about.metadata, **texts}
+        texts = {name: getattr(source.source_info, name) for name in INFO_TEXTS}
+        metadata = {**source.source_info.metadata, **texts}
         return {k: value for k, value in metadata.items() if k not in (self.format, lineage.KEY)}
 
     def finish(self, path: str | os.PathLike[str]) -> None:

@@ -177,14 +177,14 @@ def generate_config_from_spec(
 
 
 def config_of_features(
-    step: Mapping[str, Any], episode: Mapping[str, Any], **about: Any
+    step: Mapping[str, Any], episode: Mapping[str, Any], **config_args: Any
 ) -> tfds.rlds.rlds_base.DatasetConfig:
     """Returns the config of a dataset, by features of steps (without flags) and of episodes."""
     names = (rlds_types.OBSERVATION, rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
     core = {f"{name}_info": step.get(name) for name in names}
     metadata = {name: feature for name, feature in step.items() if name not in names}
     return tfds.rlds.rlds_base.DatasetConfig(
-        **core, **about, step_metadata_info=metadata, episode_metadata_info=dict(episode)
+        **core, **config_args, step_metadata_info=metadata, episode_metadata_info=dict(episode)
     )
 
 

@@ -17,7 +17,7 @@ import rlds
 from rlds.editing.trimming import TrimView
 from rlds.sources import Episodes, formats
 from rlds.sources.episode_fields import COMPLETE
-from rlds.sources.source import ALL_ROWS, About, Fields, SourceEpisode
+from rlds.sources.source import ALL_ROWS, Fields, SourceEpisode, SourceInfo
 from rlds.sources.view import RowContext, View
 from rlds_creator.exporting.recordings import ExportError, RecordedEpisode
 from rlds_creator.recorded import STEP_FIELDS
@@ -156,8 +156,8 @@ class _AnnotatedView(View):
 
     @property
     @override
-    def about(self) -> About:
-        return super().about.replace(description=_DESCRIPTION)
+    def source_info(self) -> SourceInfo:
+        return super().source_info.replace(description=_DESCRIPTION)
 
     @property
     @override

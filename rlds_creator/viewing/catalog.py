@@ -706,7 +706,8 @@ class _SourceDataset(_Dataset):
             source = subset.source
         self._source = source
         self.splits = [*source.splits] if is_subset or split is None else [split]
-        self.description, self.metadata = source.about.description, source.about.metadata
+        self.description = source.source_info.description
+        self.metadata = source.source_info.metadata
         self._episodes = {
             split: sources.Episodes(source, split, format=self.format) for split in self.splits
         }

@@ -594,14 +594,14 @@ def statistics(data: ReportData) -> Markup:
 
 def provenance(data: ReportData, command: str) -> Markup:
     """Renders the provenance: path, format, files, the share that was read, and the command."""
-    inspection, source = data.inspection, data.scan.episodes.source
+    inspection, info = data.inspection, data.scan.episodes.source.source_info
     entries = {
         "Path": tag("code", data.path),
         "Format": " ".join(filter(None, [inspection.format, inspection.file_format])),
         "Split": data.scan.episodes.split,
         "Read": extent_text(data),
-        "License": source.about.license,
-        "Homepage": source.about.homepage,
+        "License": info.license,
+        "Homepage": info.homepage,
         "Made by": join(f"rlds {version()}: ", tag("code", command)),
     }
     items = [join(tag("dt", name), tag("dd", value)) for name, value in entries.items() if value]
@@ -611,8 +611,8 @@ def provenance(data: ReportData, command: str) -> Markup:
     title = count(num_files, "file") + extent
     listing = tag("details", tag("summary", title), _table(["file", ">size"], files, "Files"))
     citation = (
-        tag("details", tag("summary", "Citation"), tag("pre", source.about.citation, tabindex=0))
-        if source.about.citation
+        tag("details", tag("summary", "Citation"), tag("pre", info.citation, tabindex=0))
+        if info.citation
         else None
     )
     return section("provenance", "Source and files", tag("dl", *items), listing, citation)

@@ -23,7 +23,7 @@ import rlds.sources
 import rlds_tools
 import tfds_builders
 from rlds import sources
-from rlds.sources import About
+from rlds.sources import SourceInfo
 from rlds.sources.digests import text_of
 from rlds.sources.episode_fields import as_converted
 from rlds_tools import converting
@@ -128,7 +128,7 @@ def test_a_copy_keeps_its_name_and_its_version(raw, tmp_path):
 
 def test_default_name_of_a_minari_dataset_is_its_whole_identifier():
     source = ToySource("invented")
-    source.about = About(metadata={"minari": {"dataset_id": "D4RL/pen/human-v2"}})
+    source.source_info = SourceInfo(metadata={"minari": {"dataset_id": "D4RL/pen/human-v2"}})
     name_and_version = converting._default_name(source, "datasets/D4RL/pen/human-v2")
     assert name_and_version == ("d4rl_pen_human_v2", "1.0.0")
 

@@ -304,7 +304,7 @@ FORMATS: dict[str, Raw] = {
         )
         for file_format in ("tfrecord", "array_record", "parquet")
     },
-    **{name: Raw(*about) for name, about in hostile_records.FORMATS.items()},
+    **{name: Raw(*raw_args) for name, raw_args in hostile_records.FORMATS.items()},
 }
 
 
@@ -765,9 +765,9 @@ def read_all(source: AnySource) -> Counter[str]:
         examples = source.capabilities.examples
         features = features_of(source) if examples is None else examples.folder.features
         encoder = EpisodeEncoder(
-            ExampleEncoder(features), source.about.finite, checks=examples is None
+            ExampleEncoder(features), source.source_info.finite, checks=examples is None
         )
-        json.dumps([dict(source.about.metadata), dict(source.about.options)])
+        json.dumps([dict(source.source_info.metadata), dict(source.source_info.options)])
         source.inputs()
         parts = [(split, part) for split in source.splits for part in reading.parts(source, split)]
         for split in source.splits:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlds.alignment import from_sars
-from rlds.sources.source import About, Fields, Origin, Source, SourceEpisode
+from rlds.sources.source import Fields, Origin, Source, SourceEpisode, SourceInfo
 from rlds_ecosystem.model.fields import DepthCodes, Field
 from rlds_ecosystem.model.nests import leaves_at
 
@@ -108,10 +108,10 @@ class Telling(Source):
         }
 
     @functools.cached_property
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         facts = self._facts
         metadata = {"fps": facts["rate"], "environment": facts["environment"]}
-        return About(license=facts["license"], metadata={**metadata, "modes": facts["table"]})
+        return SourceInfo(license=facts["license"], metadata={**metadata, "modes": facts["table"]})
 
     @functools.cached_property
     def fields(self) -> Fields:
@@ -172,7 +172,7 @@ def facts_of(episodes: Any) -> dict[str, Any]:
     return {
         **{name: of_fields(name) for name in ("unit", "names", "codes", "table", "kind")},
         **{"rate": metadata.get("fps"), "environment": metadata.get("environment")},
-        **{"license": episodes.source.about.license, "modes": metadata.get("modes")},
+        **{"license": episodes.source.source_info.license, "modes": metadata.get("modes")},
         "task": [list(episode.steps["language_instruction"]) for episode in episodes]
         if "language_instruction" in fields
         else [],

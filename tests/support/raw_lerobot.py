@@ -229,11 +229,11 @@ def say_depths(path: Path, **changes: Any) -> dict[str, Any]:
     """
     content = json.loads((path / "meta/info.json").read_text())
     codes = {"depth_min": 0.01, "depth_max": 10.0, "shift": 3.5, "use_log": True}
-    about: dict[str, Any] = content["features"][DEPTH]["info"]
-    about |= {f"video.{name}": value for name, value in codes.items()}
-    about |= {"depth_unit": "mm", **changes}
+    depth_info: dict[str, Any] = content["features"][DEPTH]["info"]
+    depth_info |= {f"video.{name}": value for name, value in codes.items()}
+    depth_info |= {"depth_unit": "mm", **changes}
     _write_json(path / "meta/info.json", content)
-    return about
+    return depth_info
 
 
 def write_tasks(path: Path, order: Any = (0, 1)) -> None:

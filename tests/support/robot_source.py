@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlds.alignment import from_sars
-from rlds.sources.source import About, Fields, Origin, Source, SourceEpisode
+from rlds.sources.source import Fields, Origin, Source, SourceEpisode, SourceInfo
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.png import encode_png
@@ -45,8 +45,8 @@ class RobotSource(Source):
         self.lengths, self.fps = lengths, fps
 
     @functools.cached_property
-    def about(self) -> About:
-        return About(metadata={"robot": {"control_freq": self.fps}} if self.fps else {})
+    def source_info(self) -> SourceInfo:
+        return SourceInfo(metadata={"robot": {"control_freq": self.fps}} if self.fps else {})
 
     def inputs(self) -> list[str]:
         return ["generated"]

@@ -9,7 +9,6 @@ from etils import epath
 
 from rlds.alignment import from_sars
 from rlds.sources.source import (
-    About,
     Capabilities,
     Fields,
     Lengths,
@@ -17,6 +16,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
 )
 
 
@@ -40,9 +40,9 @@ class ToySource(Source):
         self.count, self.damaged, self.nan = num_episodes, damaged, nan
 
     @functools.cached_property
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         metadata, options = {"made_by": "nobody"}, {"num_episodes": self.count}
-        return About(metadata=metadata, options=options, finite=("observation",))
+        return SourceInfo(metadata=metadata, options=options, finite=("observation",))
 
     @property
     def capabilities(self) -> Capabilities:

@@ -203,9 +203,9 @@ def test_logs_become_splits_and_metadata(tmp_path):
     }
     source = EnvLoggerSource(logs)
     assert source.splits == ["train", "test"]
-    assert source.about.metadata == {"logs": [{"seed": 1}, {"seed": 2}]}
+    assert source.source_info.metadata == {"logs": [{"seed": 1}, {"seed": 2}]}
     assert [source.key("test", index) for index in range(4)] == ["4", "5", "6", "7"]
-    assert EnvLoggerSource(logs["test"]).about.metadata == {"seed": 2}
+    assert EnvLoggerSource(logs["test"]).source_info.metadata == {"seed": 2}
 
 
 def test_a_pickled_source_reads_the_same_episodes(tmp_path):

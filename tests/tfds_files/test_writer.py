@@ -68,8 +68,8 @@ def png():
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
 def test_tfds_reads_the_written_examples(tmp_path, png, file_format):
     options = {"file_format": file_format, "max_examples_per_shard": 2}
-    about = {"description": "Gr\u00fcn", "citation": "@x", "metadata": {"by": ["me"]}}
-    with append_to(tmp_path / "d", FEATURES, "mine", "1.2.3", **about, **options) as writer:
+    attributes = {"description": "Gr\u00fcn", "citation": "@x", "metadata": {"by": ["me"]}}
+    with append_to(tmp_path / "d", FEATURES, "mine", "1.2.3", **attributes, **options) as writer:
         for length in range(3):
             writer.add(make_example(length, png))
     with append_to(tmp_path / "d", FEATURES, "mine", "1.2.3", **options) as writer:

@@ -65,10 +65,10 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _read_converted(path: str | os.PathLike[str]) -> dict[str, Any]:
     folder = os.fspath(path)
     with source_errors(folder):
-        constants = FolderSource(path).about.metadata.get(METADATA_KEY, {}).get("constants", {})
+        metadata = FolderSource(path).source_info.metadata.get(METADATA_KEY, {})
         arrays = {
             name.removeprefix(f"{_GROUP}/"): decode_value(value)
-            for name, value in constants.items()
+            for name, value in metadata.get("constants", {}).items()
             if name.startswith(f"{_GROUP}/")
         }
     if not arrays:

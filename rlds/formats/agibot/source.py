@@ -31,7 +31,7 @@ from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import ComputedArray, EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
-from rlds.sources.source import About, Capabilities, SourceError
+from rlds.sources.source import Capabilities, SourceError, SourceInfo
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import objects
 from rlds_ecosystem.model.fields import Field
@@ -202,8 +202,8 @@ class AgiBotSource(Hdf5EpisodesSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
-        return About(
+    def source_info(self) -> SourceInfo:
+        return SourceInfo(
             description="Episodes of AgiBot World: a robot with two arms, at many tasks.",
             homepage="https://agibot-world.com",
             license="CC BY-NC-SA 4.0",

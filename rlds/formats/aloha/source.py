@@ -36,7 +36,7 @@ from rlds.formats.hdf5_source import (
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import files_at
 from rlds.sources.sidecar import StoredSidecar
-from rlds.sources.source import About, Capabilities, SourceError
+from rlds.sources.source import Capabilities, SourceError, SourceInfo
 from rlds_ecosystem.files import stores
 
 __all__ = ["INSTRUCTION", "TABLE", "AlohaSource"]
@@ -137,7 +137,7 @@ class AlohaSource(Hdf5EpisodesSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         options = {
             "colour": self.colour,
             "instruction": self._text,
@@ -148,7 +148,7 @@ class AlohaSource(Hdf5EpisodesSource):
             "options": options,
             ATTRIBUTE_NAMES: list(self._attributes),
         }
-        return About(
+        return SourceInfo(
             description="Episodes of a robot with two arms, recorded by ACT or ALOHA.",
             homepage="https://github.com/tonyzhaozh/act",
             metadata={"aloha": metadata},

@@ -42,12 +42,12 @@ from rlds.formats.atari_games import DQN_REPLAY_GAMES as GAMES
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
     DERIVED_DISCOUNT,
-    About,
     Capabilities,
     DamagedEpisode,
     Fields,
     SourceEpisode,
     SourceError,
+    SourceInfo,
     Stream,
 )
 from rlds_ecosystem.files import stores
@@ -140,12 +140,12 @@ class AtariDqnReplaySource(Stream):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         checkpoints = {
             part: [checkpoint.index for checkpoint in run.checkpoints]
             for part, run in self._runs.items()
         }
-        return About(
+        return SourceInfo(
             description="The experience of DQN agents that learned to play Atari games, from their "
             "replay buffers.",
             homepage="https://research.google/resources/datasets/dqn-replay/",

@@ -35,16 +35,16 @@ from rlds.formats.bags.videos import is_keyframe, mux_clip
 from rlds.raw_files.input_files import Files
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
-    ABOUT_TEXTS,
     ALL_ROWS,
     DERIVED_DISCOUNT,
-    About,
+    INFO_TEXTS,
     Capabilities,
     Fields,
     Origin,
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
 )
 from rlds.video import CLIP, FIRST, FRAMES
 from rlds.video.fields import video_fields
@@ -233,11 +233,11 @@ class BagSource(Source):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         if self._stored_episodes:
             content = self._stored_episodes.sidecar.metadata
-            texts: dict[str, Any] = {name: str(content.get(name, "")) for name in ABOUT_TEXTS}
-            return About(**texts, metadata=dict(content.get("metadata", {})))
+            texts: dict[str, Any] = {name: str(content.get(name, "")) for name in INFO_TEXTS}
+            return SourceInfo(**texts, metadata=dict(content.get("metadata", {})))
         topics = {
             topic: {"type": stats.channel.type, "encoding": stats.channel.encoding}
             for topic, stats in sorted(self._overview.topics.items())
@@ -252,7 +252,7 @@ class BagSource(Source):
         }
         subject = "a recording" if len(names) == 1 else f"{len(names)} recordings"
         damaged = "leave_out" if self._leaves_out else "error"
-        return About(
+        return SourceInfo(
             description=f"Steps of {subject} of a robot.",
             metadata={self.family: metadata},
             options={"bag_config": config, "damaged_chunks": damaged},
@@ -479,7 +479,7 @@ class McapSource(BagSource):
     """MCAP files with one or more episodes each.
 
     A configuration describes the conversion of messages to steps; see `rlds.formats.bags.config`.
-    By default, a configuration is proposed; it is in `about.metadata["mcap"]["config"]`, and
+    By default, a configuration is proposed; it is in `source_info.metadata["mcap"]["config"]`, and
     `source.config.to_toml()` returns it for edits.
 
     In addition to its fields, a step has a `timestamp`, and for each field the stamp of its message

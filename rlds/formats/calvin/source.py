@@ -32,7 +32,6 @@ from rlds.raw_files.untrusted import check_is_file, check_link, is_there, source
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
-    About,
     Capabilities,
     Fields,
     Lengths,
@@ -40,6 +39,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
 )
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import objects
@@ -158,9 +158,9 @@ class CalvinSource(Source):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         metadata = {name: split.metadata for name, split in self._splits.items()}
-        return About(
+        return SourceInfo(
             description="Plays of a robot at a desk, with texts for windows of steps.",
             homepage="http://calvin.cs.uni-freiburg.de",
             license="MIT",

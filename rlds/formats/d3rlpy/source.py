@@ -26,7 +26,8 @@ from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable, bounds
 from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_values import read_constant
-from rlds.sources.source import ALL_ROWS, About, Capabilities, Origin, SourceError, require_files
+from rlds.raw_files.untrusted import SourceError
+from rlds.sources.source import ALL_ROWS, Capabilities, Origin, SourceInfo, require_files
 from rlds.sources.texts import as_text
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_below
@@ -176,10 +177,10 @@ class D3rlpySource(RowsSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         # The number of elements of each tuple; for d3rlpy 1, also the constants of the file.
         variant = {"constants": self._constants} if self._is_first else {"version": VERSION}
-        return About(
+        return SourceInfo(
             description="Episodes of a d3rlpy dataset.",
             homepage="https://d3rlpy.readthedocs.io",
             metadata={METADATA_KEY: {"columns": self._tuple_sizes, **variant}},

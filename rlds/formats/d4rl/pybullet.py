@@ -30,7 +30,7 @@ from rlds.formats.d4rl.rows import (
 )
 from rlds.formats.rows_source import EpisodeRows, RowsTable, bounds
 from rlds.sources.conventions import check_time_limit, warn_of_convention
-from rlds.sources.source import About, Origin
+from rlds.sources.source import Origin, SourceInfo
 
 __all__ = ["D4rlPybulletSource"]
 
@@ -107,9 +107,9 @@ class D4rlPybulletSource(Hdf5RowsSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         metadata = {"file": self._path.name, "time_limit": self._time_limit}
-        return About(
+        return SourceInfo(
             description="A dataset of d4rl-pybullet: transitions of policies that were trained in "
             "locomotion tasks of PyBullet, for offline reinforcement learning.",
             homepage="https://github.com/takuseno/d4rl-pybullet",

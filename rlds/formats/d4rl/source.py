@@ -50,7 +50,7 @@ from rlds.formats.rows_source import EpisodeRows, RowsTable, bounds, differ
 from rlds.raw_files.hdf5_values import decode_value
 from rlds.raw_files.untrusted import SourceChangedError
 from rlds.sources.conventions import check_time_limit, warn_of_convention
-from rlds.sources.source import About, Origin, SourceError
+from rlds.sources.source import Origin, SourceError, SourceInfo
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import root_of
 
@@ -229,8 +229,8 @@ class D4rlSource(Hdf5RowsSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
-        return About(
+    def source_info(self) -> SourceInfo:
+        return SourceInfo(
             description="A dataset of D4RL, a benchmark of offline reinforcement learning: "
             "transitions of policies, planners or people in simulated tasks.",
             homepage="https://github.com/Farama-Foundation/D4RL",

@@ -25,7 +25,7 @@ from rlds.raw_files.hdf5_access import Hdf5File
 from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.input_files import natural_order, present
 from rlds.raw_files.untrusted import check_is_file, check_link, folders_in, is_there, source_errors
-from rlds.sources.source import About, SourceError
+from rlds.sources.source import SourceError, SourceInfo
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
@@ -134,9 +134,9 @@ class DroidSource(Hdf5EpisodesSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         cameras = [camera.rpartition("/")[2] for camera in self._cameras]
-        return About(
+        return SourceInfo(
             description="Raw episodes of DROID.",
             homepage="https://droid-dataset.github.io",
             license="CC BY 4.0",

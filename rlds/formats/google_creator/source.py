@@ -38,9 +38,9 @@ from rlds.raw_files.archives import read_member
 from rlds.raw_files.image_files import jpeg_shape
 from rlds.raw_files.input_files import present
 from rlds.raw_files.restricted_pickle import RestrictedPickleError, loads
-from rlds.raw_files.untrusted import check_is_file, source_errors
+from rlds.raw_files.untrusted import SourceError, check_is_file, source_errors
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import ALL_ROWS, About, Fields, Origin, Source, SourceEpisode, SourceError
+from rlds.sources.source import ALL_ROWS, Fields, Origin, Source, SourceEpisode, SourceInfo
 from rlds.sources.specs import fields_from_spec, specs_from_columns
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import stack_values
@@ -134,8 +134,8 @@ class RldsCreatorSource(Source):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
-        return About(
+    def source_info(self) -> SourceInfo:
+        return SourceInfo(
             description="Episodes recorded and annotated with RLDS Creator.",
             homepage="https://github.com/google-research/rlds-creator",
             options={

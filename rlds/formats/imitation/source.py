@@ -22,7 +22,7 @@ from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable
 from rlds.raw_files.arrow_columns import as_rows
 from rlds.raw_files.input_files import changed
 from rlds.raw_files.untrusted import source_errors
-from rlds.sources.source import About, Origin, SourceError, require_files
+from rlds.sources.source import Origin, SourceError, SourceInfo, require_files
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
@@ -140,8 +140,8 @@ class ImitationSource(RowsSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
-        return About(
+    def source_info(self) -> SourceInfo:
+        return SourceInfo(
             description="Trajectories of imitation.",
             homepage="https://imitation.readthedocs.io",
             metadata={METADATA_KEY: {"info": self._info, "state": self._state}},

@@ -21,7 +21,7 @@ from rlds.raw_files.image_files import image_field
 from rlds.raw_files.input_files import files_at, natural_order
 from rlds.raw_files.untrusted import folders_in, source_errors
 from rlds.sources.conventions import warn_of_convention
-from rlds.sources.source import About, Capabilities, Lengths, Origin, SourceError
+from rlds.sources.source import Capabilities, Lengths, Origin, SourceError, SourceInfo
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.columns import cast_exact
 from rlds_ecosystem.model.fields import Field
@@ -406,8 +406,8 @@ class LayoutSource(RowsSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
-        return About(
+    def source_info(self) -> SourceInfo:
+        return SourceInfo(
             description="Episodes in files with a custom layout.",
             metadata={"layout": {"text": self._layout.text}},
             options={"layout": self._layout.text},

@@ -485,7 +485,7 @@ def _compute_total(source: LeRobotSource, statistics: Mapping[str, Any]) -> Feat
     total = FeatureTotals(
         {name: {k: np.asarray(v) for k, v in kinds.items()} for name, kinds in statistics.items()}
     )
-    paths = source.about.metadata[layout.METADATA_KEY]["fields"]
+    paths = source.source_info.metadata[layout.METADATA_KEY]["fields"]
     fields = dict(leaves_at(source.fields.steps, None))
     paths_by_name = {
         name: path

@@ -61,7 +61,6 @@ from rlds.sources.rates import with_rate
 from rlds.sources.sidecar import SIDECAR_KEY, LostSidecarError, Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
-    About,
     Capabilities,
     Fields,
     Lengths,
@@ -69,6 +68,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
     with_discount,
 )
 from rlds.sources.text_tables import TASKS as OF_TASKS
@@ -202,8 +202,8 @@ class LeRobotSource(Source):
         self._last_episode: _StoredEpisode | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name != "about"}
-        return {**state, "_last_episode": None}  # Files in `about` may be large.
+        state = {name: value for name, value in vars(self).items() if name != "source_info"}
+        return {**state, "_last_episode": None}  # Files in `source_info` may be large.
 
     # --- Fields and metadata.
 
@@ -311,7 +311,7 @@ class LeRobotSource(Source):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         """The description, metadata and options of the dataset.
 
         The metadata `lerobot` has `info`; `tasks` in the order of their table; `subtasks`, if any;
@@ -332,7 +332,7 @@ class LeRobotSource(Source):
         }
         paths = {_REWARD: rlds.REWARD, layout.TASK: self._task_path, **self._paths}
         aliases = {name: f"{rlds.STEPS}/{path}" for name, path in paths.items()}
-        return About(
+        return SourceInfo(
             description="Episodes of a LeRobot dataset.",
             homepage="https://github.com/huggingface/lerobot",
             metadata={layout.METADATA_KEY: metadata},

@@ -148,7 +148,7 @@ class EnvLoggerExport(Export):
             metadata[lineage.KEY] = json.dumps(metadata[lineage.KEY], ensure_ascii=False)
         if self._log is None:
             return {**_with_tuples(metadata), _SPECS: self._specs()}
-        previous = self._log.about.metadata
+        previous = self._log.source_info.metadata
         new = {name: value for name, value in metadata.items() if previous.get(name) != value}
         return {**self._log.recorded_metadata(), **_with_tuples(new)}
 

@@ -38,7 +38,6 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
-    About,
     Capabilities,
     Fields,
     Lengths,
@@ -46,6 +45,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
 )
 from rlds.sources.specs import fields_from_spec, merged_specs, specs_from_columns
 from rlds.video import CLIP, FIRST, VIDEO
@@ -286,9 +286,9 @@ class EnvLoggerSource(Source):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         """The recorded metadata of the logs, or a list of it in `logs` if they differ."""
-        return About(
+        return SourceInfo(
             description="Episodes recorded with EnvLogger.",
             metadata=self._metadata,
             options={

@@ -106,5 +106,5 @@ class ManiSkillExport(Hdf5EpisodesExport):
         return {
             "env_info": {"env_id": self._env_id, "env_kwargs": {}, "max_episode_steps": None},
             "source_type": "rlds",
-            "source_desc": self.episodes.source.about.description,
+            "source_desc": self.episodes.source.source_info.description,
         }

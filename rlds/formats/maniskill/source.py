@@ -33,7 +33,7 @@ from rlds.raw_files.hdf5_values import read_attributes
 from rlds.raw_files.input_files import files_at
 from rlds.raw_files.untrusted import check_is_file, is_there, source_errors
 from rlds.sources.sidecar import SIDECAR_KEY, StoredSidecar
-from rlds.sources.source import About, Capabilities, SourceError
+from rlds.sources.source import Capabilities, SourceError, SourceInfo
 from rlds_ecosystem.model.fields import Field
 
 __all__ = ["ENTRY", "EPISODES", "EPISODE_ID", "TABLE", "TRAJECTORY", "ManiSkillSource"]
@@ -189,14 +189,14 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         metadata = {
             "file": str(self._path.stem),
             "json": {name: value for name, value in self._json.items() if name != EPISODES},
             "attributes": self._file_attributes,
             ATTRIBUTE_NAMES: list(self._attributes),
         }
-        return About(
+        return SourceInfo(
             description="Trajectories of ManiSkill.",
             homepage="https://maniskill.ai",
             metadata={"maniskill": metadata},

@@ -358,7 +358,7 @@ class MinariExport(Export):
             if not has_images:
                 content = {name: self._old_metadata.get(name, old) for name, old in content.items()}
             return {**self._old_metadata, **spaces, **content}
-        content |= {**spaces, "description": self._source.about.description}
+        content |= {**spaces, "description": self._source.source_info.description}
         if metadata := self.episodes.metadata:
             content[_EXAMPLE_KEY] = dict(metadata)
         return content

@@ -52,13 +52,13 @@ from rlds.raw_files.untrusted import SourceChangedError, check_is_file, source_e
 from rlds.sources.sidecar import SIDECAR_KEY, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
-    About,
     Capabilities,
     Fields,
     Origin,
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
     with_discount,
 )
 from rlds_ecosystem.files import stores
@@ -244,9 +244,9 @@ class MinariSource(Source):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         """The content of metadata.json."""
-        return About(
+        return SourceInfo(
             description="Episodes of a Minari dataset.",
             homepage="https://minari.farama.org",
             metadata={METADATA_KEY: self._metadata},

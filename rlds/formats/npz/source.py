@@ -39,7 +39,7 @@ from rlds.raw_files.input_files import files_at, present
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
 from rlds.sources.episode_fields import RESERVED
-from rlds.sources.source import TRANSITION_FIELDS, About, Origin
+from rlds.sources.source import TRANSITION_FIELDS, Origin, SourceInfo
 from rlds_ecosystem.model.fields import Field
 from rlds_ecosystem.model.nests import is_below, nest, root_of
 
@@ -166,8 +166,8 @@ class NpzSource(RowsSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
-        return About(
+    def source_info(self) -> SourceInfo:
+        return SourceInfo(
             options={
                 "per_episode": list(self._per_episode),
                 "alignment": self._layout.alignment,

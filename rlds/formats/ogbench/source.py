@@ -20,7 +20,7 @@ import rlds
 from rlds.formats.rows_source import EpisodeRows, RowsSource, RowsTable, bounds
 from rlds.raw_files.npz_files import NpzRows
 from rlds.raw_files.untrusted import is_there, source_errors
-from rlds.sources.source import About, Capabilities, Origin, SourceError
+from rlds.sources.source import Capabilities, Origin, SourceError, SourceInfo
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
@@ -94,9 +94,9 @@ class OGBenchSource(RowsSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         arrays = {name: array.dtype.str for name, array in self._arrays.items()}
-        return About(
+        return SourceInfo(
             description="Episodes of an OGBench dataset.",
             homepage="https://github.com/seohongpark/ogbench",
             metadata={"ogbench": {"arrays": arrays}},

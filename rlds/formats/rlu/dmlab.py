@@ -28,7 +28,7 @@ from typing_extensions import override
 import rlds
 from rlds.formats.rlu.records import ARRIVED, Alignment, Path
 from rlds.formats.rlu.source import RECORDED_ID, RluSource
-from rlds.sources.source import About, Fields
+from rlds.sources.source import Fields, SourceInfo
 from rlds_ecosystem.model.fields import BGR
 from rlds_ecosystem.model.nests import leaves_at, nest
 
@@ -106,6 +106,6 @@ class RluDmlabSource(RluSource):
 
     @property
     @override
-    def about(self) -> About:
-        about = super().about
-        return about.replace(metadata={**about.metadata, "channel_order": {_PIXELS: "BGR"}})
+    def source_info(self) -> SourceInfo:
+        info = super().source_info
+        return info.replace(metadata={**info.metadata, "channel_order": {_PIXELS: "BGR"}})

@@ -15,7 +15,7 @@ from typing_extensions import override
 from rlds.formats.rlu.control_suite import RluControlSuiteSource
 from rlds.formats.rlu.files import PathOrPaths
 from rlds.formats.rlu.records import Alignment, FieldError, Values, num_rows
-from rlds.sources.source import About
+from rlds.sources.source import SourceInfo
 
 __all__ = ["TASKS", "RluLocomotionSource"]
 
@@ -75,6 +75,6 @@ class RluLocomotionSource(RluControlSuiteSource):
 
     @property
     @override
-    def about(self) -> About:
-        about = super().about
-        return about.replace(options={**about.options, "camera_shape": list(self.camera_shape)})
+    def source_info(self) -> SourceInfo:
+        info = super().source_info
+        return info.replace(options={**info.options, "camera_shape": list(self.camera_shape)})

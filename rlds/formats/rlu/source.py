@@ -44,12 +44,12 @@ from rlds.formats.rlu.records import (
 from rlds.raw_files.tfrecord_files import TFRecordReader
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.source import (
-    About,
     DamagedEpisode,
     Fields,
     Origin,
     SourceEpisode,
     SourceError,
+    SourceInfo,
     Stream,
 )
 from rlds_ecosystem.model.columns import map_columns
@@ -177,9 +177,9 @@ class RluSource(Stream):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         files = count_sets(self._files.values())
-        return About(
+        return SourceInfo(
             description=self._DESCRIPTION,
             homepage="https://github.com/google-deepmind/deepmind-research/tree/master/rl_unplugged",
             citation=_CITATION,

@@ -36,12 +36,12 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
-    About,
     Capabilities,
     Fields,
     Origin,
     Source,
     SourceEpisode,
+    SourceInfo,
 )
 from rlds.sources.texts import as_texts
 from rlds_ecosystem.model.columns import known_field, missing
@@ -172,7 +172,7 @@ class RobomimicSource(Source):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         files = {
             file.name: {
                 "demos": [demo.name for demo in file.demos],
@@ -182,7 +182,7 @@ class RobomimicSource(Source):
             }
             for file in self._files
         }
-        return About(
+        return SourceInfo(
             description="Demonstrations in a simulator, in robomimic's format.",
             homepage="https://robomimic.github.io",
             metadata={METADATA_KEY: {"dialect": self._dialect.name, "files": files}},

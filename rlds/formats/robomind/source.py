@@ -25,7 +25,7 @@ from rlds.raw_files.hdf5_episodes import EpisodeGroup
 from rlds.raw_files.image_files import is_image_file
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import folders_in, is_there
-from rlds.sources.source import About
+from rlds.sources.source import SourceInfo
 from rlds.sources.texts import as_text
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
@@ -102,9 +102,9 @@ class RoboMindSource(Hdf5EpisodesSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         options = {"colour": self.colour, "instructions": self._instructions}
-        return About(
+        return SourceInfo(
             description="Episodes of RoboMIND.",
             homepage="https://x-humanoid-robomind.github.io",
             metadata={"robomind": {"options": options}},

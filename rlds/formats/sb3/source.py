@@ -30,7 +30,7 @@ from rlds.raw_files.input_files import changed
 from rlds.raw_files.restricted_pickle import Record, loads
 from rlds.raw_files.untrusted import source_errors
 from rlds.sources.conventions import check_option, check_time_limit, warn_of_convention
-from rlds.sources.source import About, Capabilities, Origin, SourceError, require_files
+from rlds.sources.source import Capabilities, Origin, SourceError, SourceInfo, require_files
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.model.fields import Field
 
@@ -278,7 +278,7 @@ class Sb3Source(RowsSource):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         names = ("action_low", "action_high")
         metadata = {
             **{
@@ -288,7 +288,7 @@ class Sb3Source(RowsSource):
             },
             **{name: bound.tolist() for name, bound in zip(names, self._bounds)},
         }
-        return About(
+        return SourceInfo(
             description="Episodes in a replay buffer of Stable-Baselines3.",
             homepage="https://stable-baselines3.readthedocs.io",
             metadata={METADATA_KEY: metadata},

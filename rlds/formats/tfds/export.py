@@ -28,12 +28,13 @@ from rlds.formats.tfds.encoding import RAW, EpisodeEncoder, counts_of
 from rlds.formats.tfds.episode_groups import in_groups
 from rlds.formats.tfds.features import TensorStorage, features_of
 from rlds.formats.tfds.source import FIELDS, FolderSource
+from rlds.raw_files.untrusted import SourceError
 from rlds.sources import lineage, reading
 from rlds.sources.digests import difference
 from rlds.sources.episode_fields import fields_of
 from rlds.sources.episodes import Episodes
 from rlds.sources.sidecar import field_json
-from rlds.sources.source import AnySource, Location, Source, SourceEpisode, SourceError, files_of
+from rlds.sources.source import INFO_TEXTS, AnySource, Location, Source, SourceEpisode, files_of
 from rlds.sources.view import flat, stored_location
 from rlds.sources.writing import Export, Placement, unchanged_placements
 from rlds_ecosystem.files import stores
@@ -204,15 +205,11 @@ class TfdsExport(Export):
         version = version or str(info.get("version", "")) or "1.0.0"
         if file_format not in (None, *_FORMATS):
             raise ValueError(f"file_format: got {file_format!r}, expected one of {_FORMATS}")
-        about = source.about
         self.info: dict[str, Any] = {
             **{name: info[name] for name in _COPIED_INFO_KEYS if name in info},
             **info_of(
                 *(name, version, str(file_format or default)),
-                description=about.description,
-                citation=about.citation,
-                homepage=about.homepage,
-                license=about.license,
+                **{text: getattr(source.source_info, text) for text in INFO_TEXTS},
             ),
         }
 
@@ -332,7 +329,7 @@ class TfdsExport(Export):
                     self.watch.leave_out(index, error)
 
     def _episode_encoder(self) -> EpisodeEncoder:
-        finite, level = self.episodes.source.about.finite, self._storage.png_level
+        finite, level = self.episodes.source.source_info.finite, self._storage.png_level
         rounds = self._storage.rounds
         return EpisodeEncoder(
             self._encoder, finite, checks=self._checks, rounds=rounds, png_level=level

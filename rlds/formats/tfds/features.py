@@ -162,7 +162,7 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> Features:
     # Image files stay image files, stored by TFDS as bytes.
     episode_fields = map_named_leaves(lambda path, field: _as_file(field), episode_fields)
     try:
-        step_feature = feature_of(steps, rlds.STEPS, storage, source.about.images_as_png)
+        step_feature = feature_of(steps, rlds.STEPS, storage, source.source_info.images_as_png)
         children = {name: feature_of(field, name) for name, field in episode_fields.items()}
     except ValueError as error:  # Fields may come from a file.
         raise SourceError(str(error), file=files_of(source)) from error

@@ -28,7 +28,6 @@ from rlds.sources.episode_fields import COMPLETE, EPISODE_FIELDS, ORIGIN, RESERV
 from rlds.sources.sidecar import field_from_json
 from rlds.sources.source import (
     ALL_ROWS,
-    About,
     Capabilities,
     Examples,
     Fields,
@@ -36,6 +35,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
     require_files,
 )
 from rlds.sources.texts import as_text, as_texts
@@ -96,7 +96,7 @@ class FolderSource(Source):
                     check_is_file(file)
             folder = tfds_files.open_folder(self.directory, decode_images=decode_images)
             info = folder.info
-            self._about_values: dict[str, Any] = {
+            self._texts: dict[str, Any] = {
                 "description": folder.description,
                 "homepage": str(next(iter(info.get("location", {}).get("urls", [])), "")),
                 "citation": folder.citation,
@@ -202,10 +202,10 @@ class FolderSource(Source):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         """The description of the dataset, without the metadata of fields."""
         metadata = {name: value for name, value in self.folder.metadata.items() if name != FIELDS}
-        return About(**self._about_values, metadata=metadata, name=self.name, version=self.version)
+        return SourceInfo(**self._texts, metadata=metadata, name=self.name, version=self.version)
 
     @override
     def inputs(self) -> Sequence[epath.Path]:
@@ -255,7 +255,7 @@ class FolderSource(Source):
     ) -> SourceEpisode:
         paths = None
         if fields is not None:
-            paths = [path for path in self._paths if path in fields or _is_about_episode(path)]
+            paths = [path for path in self._paths if path in fields or _is_episode_attribute(path)]
         values = self.folder[split].example(index, paths)
         if self._meanings:
             values = map_named_leaves(self._as_texts, values)
@@ -286,7 +286,7 @@ class FolderSource(Source):
         return [path for path, _ in leaves_at(fields, None)]
 
 
-def _is_about_episode(path: str) -> bool:
+def _is_episode_attribute(path: str) -> bool:
     """Whether a field holds attributes of any episode, such as its key and its flags."""
     return path.partition("/")[0] in EPISODE_FIELDS or path == f"{rlds.STEPS}/{rlds.IS_TERMINAL}"
 

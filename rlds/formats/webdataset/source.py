@@ -25,13 +25,13 @@ from rlds.sources.episode_fields import RESERVED
 from rlds.sources.sidecar import PackedSidecar, Sidecar, StoredSidecar
 from rlds.sources.source import (
     ALL_ROWS,
-    About,
     Capabilities,
     Fields,
     Origin,
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
     with_discount,
 )
 from rlds_ecosystem.files import stores
@@ -181,8 +181,8 @@ class WebdatasetSource(Source):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
-        return About(
+    def source_info(self) -> SourceInfo:
+        return SourceInfo(
             description="Episodes in shards of WebDataset.",
             homepage="https://github.com/webdataset/webdataset",
             options={"group": self._group, "fields": self._names},

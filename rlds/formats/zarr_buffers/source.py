@@ -35,7 +35,6 @@ from rlds.sources.sidecar import (
 from rlds.sources.source import (
     ALL_ROWS,
     DERIVED_DISCOUNT,
-    About,
     Capabilities,
     Fields,
     Lengths,
@@ -43,6 +42,7 @@ from rlds.sources.source import (
     Source,
     SourceEpisode,
     SourceError,
+    SourceInfo,
 )
 from rlds.video import VIDEO
 from rlds.video.fields import video_fields
@@ -193,7 +193,7 @@ class ZarrSource(Source):
 
     @functools.cached_property
     @override
-    def about(self) -> About:
+    def source_info(self) -> SourceInfo:
         """The metadata: attributes, values of arrays without rows, and layouts of image arrays."""
         own_arrays = {EPISODE_ENDS, *self._episode_arrays}
         metadata_arrays = [
@@ -210,7 +210,7 @@ class ZarrSource(Source):
             },
             "images": {array.name.removeprefix(DATA): array.header for array in kept_arrays},
         }
-        return About(
+        return SourceInfo(
             description="Episodes of a replay buffer in Zarr.",
             homepage="https://diffusion-policy.cs.columbia.edu",
             metadata={METADATA_KEY: metadata},

@@ -29,7 +29,7 @@ from rlds.editing import (
     Split,
     Trim,
 )
-from rlds.sources import About, Fields, Origin, Source, SourceEpisode, export
+from rlds.sources import Fields, Origin, Source, SourceEpisode, SourceInfo, export
 from rlds.sources.episode_fields import as_converted
 from rlds.sources.lineage import file_of, trace
 from rlds.sources.testing import differences
@@ -44,7 +44,7 @@ LENGTHS = (4, 6, 3, 8, 5)
 class Robot(Source):
     """Episodes of a robot with two tasks; some succeed."""
 
-    about = About(license="MIT", metadata={"fps": 10})
+    source_info = SourceInfo(license="MIT", metadata={"fps": 10})
 
     def __init__(self, dtype=np.float32, tasks=("pick", "place"), lengths=LENGTHS):
         self.dtype, self.tasks, self.lengths = dtype, tasks, lengths
@@ -159,8 +159,8 @@ def test_operations_change_episodes_and_fields(robot, tmp_path):
     assert after[1]["speed"].tolist() == [0, 1, 2, 3, 4, 5]
     assert np.array_equal(after[1]["action"], before[1]["action"])
     source = rlds.sources.open(robot, "all").source
-    assert source.about.license == "CC-BY-4.0"
-    assert source.about.metadata["robot"] == {"arm": "left"}
+    assert source.source_info.license == "CC-BY-4.0"
+    assert source.source_info.metadata["robot"] == {"arm": "left"}
     assert (robot / "README.md").read_text() == "Mine."
     # The recipe reproduces the same bytes.
     export(Robot(), "webdataset", tmp_path / "again")
@@ -401,7 +401,7 @@ def test_operations_accept_arrays_and_partial_functions(robot):
 def test_describe_stores_values_or_writes_nothing(robot, tmp_path):
     rlds.edit(robot, Describe("source", ("lab", 3)), Describe("homepage", 5), to=tmp_path / "said")
     source = rlds.sources.open(tmp_path / "said", "all").source
-    assert (source.about.metadata["source"], source.about.homepage) == (["lab", 3], "5")
+    assert (source.source_info.metadata["source"], source.source_info.homepage) == (["lab", 3], "5")
     with pytest.raises(ValueError, match="webdataset cannot hold 'lineage'"):
         rlds.edit(robot, Describe("lineage", "mine"), to=tmp_path / "lost")
     assert not (tmp_path / "lost").exists()
@@ -482,10 +482,10 @@ def test_edit_accepts_folder_name_that_is_not_utf8(robot):
 
 def test_merge_joins_datasets(robot, tmp_path):
     other = Robot(np.float64, ("push",), (7, 2))
-    other.about = other.about.replace(license="Apache-2.0")
+    other.source_info = other.source_info.replace(license="Apache-2.0")
     export(other, "maniskill", tmp_path / "other")
     converted = rlds.sources.open(tmp_path / "other", "all")
-    assert converted.source.about.license == "Apache-2.0"
+    assert converted.source.source_info.license == "Apache-2.0"
     rlds.edit(tmp_path / "other", Rename("observation/state", "observation/joints"))
     paths = [tmp_path / "other"]
     with pytest.raises(ValueError, match=r"no field 'steps/observation/state': map .*--map "):
@@ -666,7 +666,7 @@ def test_edits_of_an_export_accept_field_names_of_its_format(tmp_path):
     rlds.edit(tmp_path / "made", Set("task", "sort"), Delete(where="task = 'place'"))
     output = rlds.sources.open(tmp_path / "made", "all")
     assert [episode.metadata["instruction"] for episode in output] == ["sort"] * 3
-    tasks = [row["task"] for row in output.source.source.about.metadata["lerobot"]["tasks"]]
+    tasks = [row["task"] for row in output.source.source.source_info.metadata["lerobot"]["tasks"]]
     assert tasks == ["sort"]
 
 
@@ -767,7 +767,7 @@ def test_edits_keep_episodes_in_every_format(name, tmp_path, monkeypatch):
     for file in tmp_path.rglob(".rlds/*lineage.json"):
         file.unlink()
     after = rlds.sources.open(path, "all")
-    assert after.source.about.license == "CC0-1.0"
+    assert after.source.source_info.license == "CC0-1.0"
     assert after.metadata["robot"] == {"arm": ["left"]}
     assert editing.lineage_of(path)["operations"][0] == {"do": "delete", "episodes": [0]}
     lineage = rlds.sources.open(export(path, "webdataset", tmp_path / "w").path).metadata["lineage"]

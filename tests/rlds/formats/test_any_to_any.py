@@ -14,7 +14,7 @@ from rlds.editing import Set
 from rlds.raw_files.image_files import black_jpeg
 from rlds.sources import Capabilities, Field, Lengths, Origin, Source, SourceEpisode, export
 from rlds.sources.episode_fields import as_converted
-from rlds.sources.source import About, Fields
+from rlds.sources.source import Fields, SourceInfo
 from rlds.sources.testing import differences
 from rlds_ecosystem.model.nests import leaves_at, nest
 from tfds_files.columns import stack
@@ -47,7 +47,7 @@ def png(*size: int) -> bytes:
 class Sample(Source):
     """Episodes with fields of all types; two end in a terminal state, two are truncated."""
 
-    about = About(
+    source_info = SourceInfo(
         description="Éverything.",
         citation="@misc{x}",
         metadata={"robot": {"joints": ["a", "b"], "control_freq": 10, "limits": [0.1, None]}},
@@ -156,7 +156,7 @@ def test_options_cover_all_formats():
 def test_export_keeps_every_value_of_an_episode(format, tmp_path):
     source = Sample(all_known=format == "minari")  # Minari needs final observations.
     if format == "tfds":  # Arrays would become PNG files.
-        source.about = source.about.replace(images_as_png=False)
+        source.source_info = source.source_info.replace(images_as_png=False)
     exported = export(
         source, format, tmp_path / NAMES.get(format, "made"), verify=False, **OPTIONS[format]
     )
@@ -164,7 +164,7 @@ def test_export_keeps_every_value_of_an_episode(format, tmp_path):
     episodes = rlds.sources.open(exported.path, **options)
     assert episodes.format == format
     assert_same(rlds.sources.Episodes(source, "all"), episodes)
-    assert episodes.source.about.description == source.about.description
+    assert episodes.source.source_info.description == source.source_info.description
 
 
 class Agents(Sample):

@@ -54,7 +54,7 @@ def test_the_facts_of_raw_data_are_in_the_table(name, tmp_path):
         fact for _, it in leaves_at(episodes.spec, None) for fact in getattr(it, "meaning", ())
     }
     facts |= {"rate"} if rate_in(episodes.metadata) else set()
-    facts |= {"license"} if episodes.source.about.license else set()
+    facts |= {"license"} if episodes.source.source_info.license else set()
     assert facts <= set(meanings.RAW[episodes.format])
 
 

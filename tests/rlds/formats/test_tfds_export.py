@@ -43,8 +43,8 @@ def test_examples_are_copied_to_their_splits(dataset, tmp_path):
     expected = {"train": before["train"][1:], "test": [before["test"][0], *before["test"][2:]]}
     assert read_examples(tmp_path / "less") == expected
     source = rlds.sources.open(tmp_path / "less", "all").source
-    assert (source.name, source.version, source.about.license) == ("toys", "2.0.1", "MIT")
-    assert source.about.metadata["made_by"] == "nobody"
+    assert (source.name, source.version, source.source_info.license) == ("toys", "2.0.1", "MIT")
+    assert source.source_info.metadata["made_by"] == "nobody"
     builder = tfds.builder_from_directory(tmp_path / "less")
     [steps] = [list(episode["steps"]) for episode in builder.as_dataset(split="test[:1]")]
     ours = rlds.sources.open(tmp_path / "less", "test")[0]

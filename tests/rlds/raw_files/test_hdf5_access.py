@@ -42,7 +42,7 @@ def secret(tmp_path):
 
 def read_all(source):
     """Reads the fields, the description and all episodes of a source."""
-    _ = source.fields, source.about
+    _ = source.fields, source.source_info
     return [
         episode
         for episode_range in reading.parts(source, "train")

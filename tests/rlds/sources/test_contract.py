@@ -32,7 +32,6 @@ from rlds.labels.labels import Labels
 from rlds.raw_files.input_files import Files
 from rlds.robotics import DatasetMeaning
 from rlds.sources import (
-    About,
     AnySource,
     Capabilities,
     Episodes,
@@ -40,6 +39,7 @@ from rlds.sources import (
     Origin,
     Source,
     SourceError,
+    SourceInfo,
     View,
 )
 from rlds.sources.channel_order import RgbSource
@@ -61,7 +61,7 @@ from rlds_ecosystem.video_codec import Video
 
 MEMBERS = {name for name in {*dir(Source), *AnySource.__annotations__} if name[0] != "_"}
 ABILITIES = {field.name for field in dataclasses.fields(Capabilities)}
-FACTS = {field.name for field in dataclasses.fields(About)}
+FACTS = {field.name for field in dataclasses.fields(SourceInfo)}
 
 _SIZE = (400, 400, 3)  # The viewer reads spans of eight images of this size.
 
@@ -69,7 +69,7 @@ _SIZE = (400, 400, 3)  # The viewer reads spans of eight images of this size.
 class RecordingSource(ClipSource):
     """A source that records its accessed abilities, and differs from all defaults."""
 
-    about = About(
+    source_info = SourceInfo(
         description="Blocks.",
         homepage="a.org",
         citation="@misc{a}",
@@ -162,8 +162,8 @@ def _change(source):
 
 
 def _describe(source):
-    about = Sidecar.metadata_only(Episodes(source, "train"))
-    return DescribedSource(source, StoredSidecar(about, "beside", None))
+    sidecar = Sidecar.metadata_only(Episodes(source, "train"))
+    return DescribedSource(source, StoredSidecar(sidecar, "beside", None))
 
 
 def _label(source):
@@ -289,7 +289,7 @@ def test_views_forward_all_other_abilities_and_facts(recording, kind):
                 reaches = name in recording.accessed
         if reaches:
             forwarded.add(name)
-    facts = {n for n in FACTS if getattr(view.about, n) == getattr(recording.about, n)}
+    facts = {n for n in FACTS if getattr(view.source_info, n) == getattr(recording.source_info, n)}
     assert forwarded | facts == (ABILITIES | FACTS) - answers.keys()
     assert view.inputs()[0] == recording.inputs()[0]
     assert view.may_grow == recording.may_grow
@@ -350,8 +350,8 @@ def test_columns_have_no_values_of_unselected_episodes(recording):
 
 
 def test_the_contract_is_small():
-    members = "about", "fields", "capabilities", "splits", "inputs", "num_episodes", "key", "read"
-    assert {*members, "bases", "may_grow", "opened_files"} == MEMBERS
+    members = "source_info", "fields", "capabilities", "splits", "inputs", "num_episodes", "key"
+    assert {*members, "read", "bases", "may_grow", "opened_files"} == MEMBERS
 
 
 STORAGE = {name for name in {*dir(Storage), *Storage.__annotations__} if name[0] != "_"}

@@ -100,7 +100,7 @@ def test_options_override_those_of_the_config(tmp_path):
     config = tfds_builders.published.D4rlConfig(name="windows", dataset="walker2d-medium-v2")
     options = {"boundary": "length", "length": 3}
     builder = tfds_builders.RldsD4rl(path=path, config=config, data_dir=tmp_path, **options)
-    assert builder.make_source(path).about.options == {
+    assert builder.make_source(path).source_info.options == {
         "boundary": ["length"],
         "length": 3,
         "jump": None,
@@ -112,7 +112,7 @@ def test_options_override_those_of_the_config(tmp_path):
     other = tfds_builders.RldsD4rl(
         path=path, config=config, data_dir=tmp_path, dataset="hopper-medium-v2"
     )
-    assert other.make_source(path).about.options["dataset"] == "hopper-medium-v2"
+    assert other.make_source(path).source_info.options["dataset"] == "hopper-medium-v2"
 
 
 @pytest.mark.parametrize("alignment", ["sar", "rsa"])
@@ -143,5 +143,5 @@ def test_builders_refuse_unknown_options_and_pickle_valid_ones(tmp_path):
     )
     copy = pickle.loads(pickle.dumps(builder))
     path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
-    assert copy.make_source(path).about.options["length"] == 3
+    assert copy.make_source(path).source_info.options["length"] == 3
     assert copy.name == "another"

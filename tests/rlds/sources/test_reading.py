@@ -132,7 +132,7 @@ def test_errors_while_describing_data_become_source_errors(raw):
 
     class Undescribed(ToySource):
         @property
-        def about(self):
+        def source_info(self):
             raise IndexError("9")
 
     with pytest.raises(SourceError, match=rf"{raw}: cannot be read: IndexError: 9"):

@@ -11,7 +11,7 @@ from toy_source import ToySource
 import rlds.sources
 from rlds.editing.changes import AddView, DropView, FillView, RenameView, fields_of
 from rlds.editing.trimming import FlagsView, TrimView
-from rlds.sources import About, Capabilities, Episodes, Lengths, View
+from rlds.sources import Capabilities, Episodes, Lengths, SourceInfo, View
 from rlds.sources.joined_source import JoinedSource
 from rlds.sources.testing import check_export, check_source, check_view, differences
 from rlds.sources.view import SelectedSource
@@ -89,7 +89,7 @@ class WrongTotals(ToySource):
 
 
 class OptionsThatAreNoJson(ToySource):
-    about = About(options={"sizes": (1, 2)})
+    source_info = SourceInfo(options={"sizes": (1, 2)})
 
 
 @pytest.mark.parametrize(

@@ -665,7 +665,7 @@ def test_a_config_is_proposed_if_none_is_passed(tmp_path):
     (tmp_path / "arm.toml").write_text(text)
     source = McapSource(path, bag_config=str(tmp_path / "arm.toml"))
     assert list(differences(episodes[0], source.read("train", 0))) == []
-    assert source.about.metadata["mcap"]["config_is"] == "given"
+    assert source.source_info.metadata["mcap"]["config_is"] == "given"
 
 
 def test_wrong_configurations_are_refused():

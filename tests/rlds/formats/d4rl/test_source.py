@@ -314,14 +314,14 @@ def test_wrong_options_are_refused(tmp_path, options, message):
 def test_redundant_next_observations_are_not_stored(tmp_path):
     source = D4rlSource(raw_d4rl.write_family(tmp_path, "hopper_medium-v2"))
     assert "next_observation" not in source.fields.steps
-    assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] == 0
+    assert source.source_info.metadata["d4rl"]["rows_with_other_next_observation"] == 0
 
 
 def test_next_observations_are_stored_if_a_single_one_differs(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium_replay-v2")
     source, arrays = D4rlSource(path), read_arrays(path)
     assert source.fields.steps["next_observation"].shape == (11,)
-    assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] == 1
+    assert source.source_info.metadata["d4rl"]["rows_with_other_next_observation"] == 1
     first, second, _ = read_episodes(source)
     for episode, rows in ((first, slice(0, 4)), (second, slice(4, 9))):
         stored = episode.steps["next_observation"]
@@ -341,7 +341,7 @@ def test_next_observations_are_compared_bit_by_bit(tmp_path):
     for row in (1, 2):
         arrays["observations"][row + 1, 0], arrays["next_observations"][row, 0] = 0.0, -0.0
     source = D4rlSource(write_small(tmp_path / "a.hdf5", **arrays))
-    assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] == 2
+    assert source.source_info.metadata["d4rl"]["rows_with_other_next_observation"] == 2
 
 
 # --- Features and metadata -----------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_features_have_the_types_and_shapes_of_the_file(tmp_path):
 
 def test_metadata_describes_the_dataset(tmp_path):
     path = raw_d4rl.write_family(tmp_path, "hopper_medium-v2")
-    assert D4rlSource(path).about.metadata["d4rl"] == {
+    assert D4rlSource(path).source_info.metadata["d4rl"] == {
         "file": "hopper_medium-v2.hdf5",
         "family": "mujoco",
         "boundary": ["flags"],
@@ -376,9 +376,9 @@ def test_metadata_describes_the_dataset(tmp_path):
 
 def test_the_dataset_option_sets_metadata_and_keys(tmp_path):
     path = write_small(tmp_path / "x1f3.hdf5")
-    assert "dataset" not in D4rlSource(path).about.metadata["d4rl"]
+    assert "dataset" not in D4rlSource(path).source_info.metadata["d4rl"]
     source = D4rlSource(path, dataset="ant-medium-v2")
-    assert source.about.metadata["d4rl"]["reference_max_score"] == 3879.7
+    assert source.source_info.metadata["d4rl"]["reference_max_score"] == 3879.7
     assert source.key("train", 1) == "ant_medium-v2-0000001"
     assert source.read("train", 0).origin.file == "ant_medium-v2.hdf5"
 
@@ -483,7 +483,7 @@ def test_damage_to_compared_observations_is_confined_to_its_episodes(tmp_path, n
     arrays = read_arrays(path)
     damage_chunk(path, name, 1)
     source = D4rlSource(path)
-    assert source.about.metadata["d4rl"]["rows_with_other_next_observation"] is None
+    assert source.source_info.metadata["d4rl"]["rows_with_other_next_observation"] is None
     first, second, third = reading.episodes(source, "train", "0-3")
     assert f"episode a-0000001, row 8, field '{name}': the rows 8 to 16" in str(second.error)
     for episode, end in ((first, 8), (third, 24)):

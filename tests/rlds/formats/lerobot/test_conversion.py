@@ -23,7 +23,7 @@ def test_a_conversion_keeps_the_metadata(tmp_path):
     builder = conversions.check_conversion(
         lambda: LeRobotSource(path), tmp_path, builder=tfds_builders.RldsLerobot, path=path
     )
-    assert builder.info.metadata["lerobot"] == LeRobotSource(path).about.metadata["lerobot"]
+    assert builder.info.metadata["lerobot"] == LeRobotSource(path).source_info.metadata["lerobot"]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_unchanged_episodes_are_copied(tmp_path, monkeypatch, kind):
             input_path = path if name == "edited" else tmp_path / "edited"
             rlds.edit(input_path, *operations, to=tmp_path / name, target_options=target)
     before, after = rlds.sources.open(path), rlds.sources.open(tmp_path / "edited")
-    assert (after.source.about.license, len(after)) == ("MIT", 2)
+    assert (after.source.source_info.license, len(after)) == ("MIT", 2)
     for old, new in zip([before[0], before[2]], after, strict=True):
         assert_same(old, new)
     check_layout(tmp_path / "edited")

@@ -252,9 +252,9 @@ def test_options_that_contradict_the_dataset_are_refused(tmp_path):
 def test_metadata_that_names_files_outside_the_dataset_is_refused(tmp_path, monkeypatch, name):
     path = raw.write_v3(tmp_path / "raw")
     source = rlds.sources.open(path).source
-    metadata = json.loads(json.dumps(source.about.metadata))
+    metadata = json.loads(json.dumps(source.source_info.metadata))
     metadata["lerobot"]["files"][name] = {"text": "x"}
-    monkeypatch.setattr(source, "about", source.about.replace(metadata=metadata))
+    monkeypatch.setattr(source, "source_info", source.source_info.replace(metadata=metadata))
     with pytest.raises(SourceError, match="is not the name of a file below"):
         export(source, "lerobot", tmp_path / "made")
     del metadata["lerobot"]["files"][name], metadata["lerobot"]["schemas"]

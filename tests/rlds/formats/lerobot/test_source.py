@@ -93,7 +93,7 @@ def test_all_columns_and_frames_are_read(tmp_path, version):
                 == data[index]["action"].min(0).tolist()
             )
     assert source.fields.steps["observation"]["state"].names == tuple(raw.JOINTS)
-    metadata = source.about.metadata["lerobot"]
+    metadata = source.source_info.metadata["lerobot"]
     assert metadata["info"] == json.loads((tmp_path / "meta/info.json").read_text())
     assert [row["task"] for row in metadata["tasks"]] == list(raw.TASKS)
     stats = tmp_path / "meta/stats.json"
@@ -214,7 +214,7 @@ def test_videos_of_single_episodes_and_depths_are_read(tmp_path):
 def test_depth_codes_become_depths(tmp_path, unit):
     """The formula is that of LeRobot: equal steps of the logarithm of the depth and the shift."""
     raw.write_v3(tmp_path / "set", codecs={raw.DEPTH: "depth", raw.TOP: "h264"})
-    about = raw.say_depths(tmp_path / "set", depth_unit=unit)
+    written_info = raw.say_depths(tmp_path / "set", depth_unit=unit)
     codes = raw.frames(raw.DEPTH, 1, 5)[..., None]
     low, high = np.log(0.01 + 3.5), np.log(10 + 3.5)
     depths = np.exp(low + codes / 4095 * (high - low)) - 3.5
@@ -231,7 +231,7 @@ def test_depth_codes_become_depths(tmp_path, unit):
         out = tmp_path / f"out{len(options)}"
         assert rlds.sources.export(tmp_path / "set", "lerobot", out, **options)
         depth_info = json.loads((out / "meta/info.json").read_text())["features"][raw.DEPTH]["info"]
-        assert about.items() - {("video.is_depth_map", True)} <= depth_info.items()
+        assert written_info.items() - {("video.is_depth_map", True)} <= depth_info.items()
         clip = rlds.sources.open(out).spec["video"]["observation"]["images"]["depth"]["clip"]
         assert (clip.unit, clip.codes.low, clip.codes.is_log) == (unit, 0.01, True)
     copy = rlds.sources.open(out, video="frames").columns(1, ["observation/images/depth"])
@@ -418,7 +418,7 @@ def test_files_of_gr00t_and_robocasa_are_kept(tmp_path):
     (tmp_path / "README.md").write_text("Cüps")
     (tmp_path / "meta/picture.bin").write_bytes(b"\xff\x00")
     source = LeRobotSource(tmp_path)
-    files = source.about.metadata["lerobot"]["files"]
+    files = source.source_info.metadata["lerobot"]["files"]
     assert json.loads(files["meta/modality.json"]["text"]) == raw.MODALITY
     assert files["README.md"] == {"text": "Cüps"}
     assert files["meta/picture.bin"] == {"base64": "/wA="}
@@ -439,7 +439,7 @@ def test_pipes_are_refused(tmp_path):
     os.mkfifo(tmp_path / "meta/pipe.json")
     source = LeRobotSource(tmp_path)
     with pytest.raises(SourceError, match=r"pipe\.json: not a regular file"):
-        source.about  # noqa: B018
+        source.source_info  # noqa: B018
 
 
 def test_columns_of_all_kinds_are_read(tmp_path):

@@ -130,7 +130,7 @@ def test_features_have_the_types_and_shapes_of_the_spaces():
     assert list(subspaces) == ["_index_0", "_index_1", "_index_2"]
     assert subspaces["_index_2"] == Field(str)
     assert repr(stored["parts"]["_index_2"]) == "Text(shape=(), dtype=string)"
-    metadata = source.about.metadata
+    metadata = source.source_info.metadata
     assert metadata["minari"] == raw_minari.read_metadata(raw_minari.directory_of("all-v1"))
     assert source.capabilities.totals("train") == {"total_episodes": 4, "total_steps": 10}
 

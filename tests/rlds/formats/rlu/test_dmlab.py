@@ -69,7 +69,7 @@ def test_images_are_unchanged_and_their_channel_order_is_in_the_metadata(tmp_pat
     source, (episode,) = read(tmp_path, raw)
     pixels = episode.steps["observation"]["pixels"]
     assert pixels.tolist() == raw[0]["observations_pixels"]
-    assert source.about.metadata["channel_order"] == {"observation/pixels": "BGR"}
+    assert source.source_info.metadata["channel_order"] == {"observation/pixels": "BGR"}
     assert source.fields.steps["observation"]["pixels"].shape == (72, 96, 3)
     rng = np.random.default_rng(0)  # The first image that the generator draws.
     rng.integers(0, 15, 5), rng.integers(0, 5, 5)
@@ -93,7 +93,7 @@ def test_a_later_episode_may_determine_the_alignment(tmp_path):
 def test_the_alignment_option_replaces_the_detected_one(tmp_path):
     raw = raw_rlu.dmlab_episodes(shape=(6, 4))
     source, (first, *_) = read(tmp_path, raw, alignment="rsa")
-    assert source.about.options == {"alignment": "rsa"}
+    assert source.source_info.options == {"alignment": "rsa"}
     assert first.steps["reward"][0] == raw[0]["rewards"][1]
 
 

@@ -35,7 +35,7 @@ def test_the_camera_shape_is_an_option(tmp_path):
     source, (first, _) = read(tmp_path, raw, camera_shape=(6, 5, 3))
     image = first.steps["observation"]["walker"]["egocentric_camera"][0]
     assert tf.io.decode_png(image).shape == (6, 5, 3)
-    assert source.about.options == {"alignment": "rsa", "camera_shape": [6, 5, 3]}
+    assert source.source_info.options == {"alignment": "rsa", "camera_shape": [6, 5, 3]}
 
 
 def test_images_of_another_size_are_damage(tmp_path):

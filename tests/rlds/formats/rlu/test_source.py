@@ -208,7 +208,7 @@ def test_a_source_reads_selected_files(tmp_path):
         "train-00001-of-00002",
         "train-00000-of-00002",
     ]
-    assert RluControlSuiteSource([second]).about.metadata["raw_files"] == {
+    assert RluControlSuiteSource([second]).source_info.metadata["raw_files"] == {
         "train": {"of": 2, "found": 1}
     }
 

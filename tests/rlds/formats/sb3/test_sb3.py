@@ -90,7 +90,7 @@ def test_scaled_actions_are_restored_on_request(tmp_path):
         UserWarning, match=r"a\.pkl: all actions are in \[-1, 1\].*actions=\"scaled\""
     ):
         episodes = rlds.sources.open(path)
-    assert episodes.source.about.metadata["sb3"]["action_high"] == [2, 10]
+    assert episodes.source.source_info.metadata["sb3"]["action_high"] == [2, 10]
     with warnings.catch_warnings(), pytest.raises(UserWarning):  # No damage.
         warnings.simplefilter("error")
         rlds.sources.open(path)
