@@ -7,6 +7,7 @@ nothing to close, so the signal kills it without delay.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import functools
@@ -14,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable
@@ -38,6 +40,8 @@ _recorders: weakref.WeakKeyDictionary[Recorder, None] = weakref.WeakKeyDictionar
 
 # The process whose recorders the handler of SIGTERM closes.
 _owner = 0
+# False while a signal is sent again.
+_is_handled = True
 
 
 def close_at_exit(recorder: Recorder) -> None:
@@ -57,14 +61,16 @@ def leave_to_wrapper(recorder: Recorder) -> None:
 
 
 def _exit(signal_number: int, frame: FrameType | None) -> None:
+    global _is_handled
     if os.getpid() != _owner:
         # Exceptions during a fork are ignored.
         signal.signal(signal_number, signal.SIG_DFL)
         os.kill(os.getpid(), signal_number)
     if any(each.f_code is _resend.__code__ for each, _ in traceback.walk_stack(frame)):
         # Python drops exceptions of the hook without calling it for them.
-        _send_later(signal_number)
+        _send_again(signal_number)
         return
+    _is_handled = True
     # Recorders are closed at exit, because the signal may interrupt a call of a recorder.
     exit_error = SystemExit(128 + signal_number)
     hook = sys.unraisablehook
@@ -83,11 +89,24 @@ def _resend(
         previous_hook(unraisable)
         return
     sys.unraisablehook = previous_hook
-    _send_later(signal_number)
+    _send_again(signal_number)
 
 
-def _send_later(signal_number: int) -> None:
-    threading.Timer(0.01, os.kill, (os.getpid(), signal_number)).start()
+def _send_again(signal_number: int) -> None:
+    """Sends a signal in a thread until its handler raises."""
+    global _is_handled
+    _is_handled = False
+    # `threading` has locks, which the interrupted code may hold.
+    _thread.start_new_thread(_send_until_handled, (signal_number,))
+
+
+def _send_until_handled(signal_number: int) -> None:
+    while True:
+        time.sleep(0.05)
+        if _is_handled:
+            return
+        # Python notices a signal late if the main thread is about to block in a system call.
+        os.kill(os.getpid(), signal_number)
 
 
 @atexit.register

@@ -78,12 +78,13 @@ def record(writer, *observations):
         ),
         # The signal that replaces the dropped exception arrives before the hook of it returns.
         (
-            "logger, start = begin(), threading.Thread.start\n"
-            "def slow_start(thread):\n"
-            "  threading.Thread.start = start\n"
-            "  start(thread)\n"
-            "  time.sleep(0.1)\n"
-            "threading.Thread.start = slow_start\n"
+            "import _thread\n"
+            "logger, start = begin(), _thread.start_new_thread\n"
+            "def slow_start(*args):\n"
+            "  _thread.start_new_thread = start\n"
+            "  start(*args)\n"
+            "  time.sleep(0.2)\n"
+            "_thread.start_new_thread = slow_start\n"
             "terminate = lambda phase, about: signal.raise_signal(signal.SIGTERM)\n"
             "gc.callbacks.append(lambda *args: gc.callbacks.clear() or terminate(*args))\n"
             "gc.collect(); time.sleep(60)",
