@@ -68,7 +68,7 @@ class Conversion(Result):
 
 @dataclasses.dataclass(frozen=True)
 class ExportResult(Result):
-    """The result of an export or of its dry run: field placements, skipped episodes.
+    """The result of an export or of its dry run: placements of fields, skipped episodes.
 
     Attributes:
       path: The path of the file or the folder.

@@ -46,7 +46,7 @@ _FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_EPISODES_PER_CALL, _USUAL_CALLS = 64, 16
 # Seconds that this process compares alone: sending a large source to workers takes as long.
 _SERIAL_SECONDS = 0.2
-# Placements (`Placement.how`) whose values are not compared.
+# Placements of fields (`Placement.how`) whose values are not compared.
 _INEXACT_PLACEMENTS = ("changed", "lost", "renumbered")
 
 
@@ -59,7 +59,7 @@ class Exported:
       format: The format of the dataset.
       num_episodes: The number of episodes.
       num_steps: The number of steps; None if they were copied, and not counted.
-      placements: The placement of each field.
+      placements: The placement of each field in the format.
       left_out: The errors of the damaged episodes that were left out.
     """
 

@@ -75,7 +75,7 @@ class Edit:
       num_episodes: The number of episodes after the edit, by split.
       num_original: The number of episodes before the edit.
       num_copied: The number of episodes that are copied unchanged.
-      placements: The placement of each field.
+      placements: The placement of each field in the format.
       stale_files: Statistics files of other tools about the old episodes; they are left out.
       notes: Warnings, and changes that follow from the operations, in sentences.
       lineage: The lineage of the new dataset, see `rlds.sources.lineage`.

@@ -87,7 +87,7 @@ class Hdf5EpisodesExport(Export):
       metadata: The metadata of the dataset, if its episodes came from the format.
       array_paths: The paths of the arrays of fields of steps, by field.
       sidecar: The sidecar.
-      names: The target names in placements; see `sidecar_placements`.
+      names: The target names in the placements of fields; see `sidecar_placements`.
       reasons: The reasons why fields of steps are in the sidecar, by path.
     """
 

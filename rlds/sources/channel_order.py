@@ -21,7 +21,7 @@ from tfds_files.png import encode_png
 __all__ = ["RED_FIRST", "RgbSource", "as_rgb", "channel_note", "is_bgr", "with_rgb"]
 
 RED_FIRST = "red first, which was last"
-"""The reason in a placement of pixels whose channels were exchanged."""
+"""The reason in the placement of a field whose channels were exchanged."""
 
 
 def is_bgr(field: Any) -> bool:
@@ -35,14 +35,14 @@ def as_rgb(images: np.ndarray, field: Field) -> np.ndarray:
 
 
 def channel_note(field: Any) -> str:
-    """Returns the note in a placement of a field whose copy is RGB; see `as_rgb`."""
+    """Returns the note in the placement of a field whose copy is RGB; see `as_rgb`."""
     return f", {RED_FIRST}" if is_bgr(field) else ""
 
 
 def with_rgb(episodes: Episodes, skipped: Collection[str] = ()) -> Episodes:
     """Returns the same episodes with RGB images; see `RgbSource`.
 
-    Streams are not changed: placements state their channel order.
+    Streams are not changed: the placements of fields state their channel order.
 
     Args:
       episodes: The episodes.

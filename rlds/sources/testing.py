@@ -136,8 +136,8 @@ def check_export(
 ) -> Exported:
     """Checks an export by reading back the written episodes.
 
-    The placements name each field once. All fields except `changed`, the keys and attributes of
-    episodes are equal bit by bit.
+    The export has one placement for each field. All fields except `changed`, the keys and
+    attributes of episodes are equal bit by bit.
 
     Args:
       format: The format to write.

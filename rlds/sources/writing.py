@@ -1,7 +1,7 @@
 """Exports: writers of episodes in a format, and the placement of each field in the format.
 
-The placements are available before writing. Fields that the format cannot hold are stored in a
-sidecar, see `rlds.sources.sidecar`.
+The placements of fields are available before writing. Fields that the format cannot hold are
+stored in a sidecar, see `rlds.sources.sidecar`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Workers: TypeAlias = "Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[A
 _PNG = "png"
 # Suffixes that a folder cannot have.
 _SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
-# The reason in placements of image files that are read back as arrays.
+# The reason in the placement of a field whose image files are read back as arrays.
 PNGS = "the pixels of PNG files; the files are not kept"
 
 
@@ -92,7 +92,7 @@ class Placement:
     why: str = ""
 
     def with_reason(self, why: str) -> Placement:
-        """Returns the placement with a further reason of the change."""
+        """Returns the placement of the field with a further reason of the change."""
         return dataclasses.replace(self, why="; ".join(filter(None, [self.why, why])))
 
     def __str__(self) -> str:
@@ -230,7 +230,7 @@ class Export(abc.ABC):
 
     @abc.abstractmethod
     def placements(self) -> Sequence[Placement]:
-        """Returns the placement of each field; reads no episode."""
+        """Returns the placement of each field in the format; reads no episode."""
 
     @abc.abstractmethod
     def write(self, path: Path) -> None:
@@ -549,7 +549,7 @@ def transition_needed(num_transitions: int, format: str) -> str:
 
 
 def unchanged_placements(episodes: Episodes) -> list[Placement]:
-    """Returns the placements of an export that reproduces the source files unchanged."""
+    """Returns the placements of fields in an export that reproduces the source files unchanged."""
     return [
         Placement(path, "unchanged", _storage_kind(field), _channel_note(field))
         for path, field in leaves_at(episodes.spec, None)
@@ -570,13 +570,12 @@ def _channel_note(field: Any) -> str:
 def sidecar_placements(
     sidecar: Sidecar, why: Mapping[str, str] | None = None, names: Mapping[str, str] | None = None
 ) -> list[Placement]:
-    """Returns the placements of an export with a sidecar, which keeps all values.
+    """Returns the placements of fields in an export with a sidecar, which keeps all values.
 
     Args:
       sidecar: The layout: fields in the format, and fields in the sidecar.
       why: The reason why fields are in the sidecar, by path.
-      names: The names in the format, by the fields of placements; by default, the paths of the
-        source.
+      names: The names in the format, by `Placement.field`; by default, the paths of the source.
     """
     derived_paths = [path for path, field in sidecar.steps.items() if is_derived(path, field)]
     why = {**(why or {}), **dict.fromkeys(derived_paths, "it is derived from the flags")}
