@@ -76,7 +76,7 @@ def make(source: Any, to: str, folder: Path, jobs: int, **options: Any) -> None:
     export = prepare(source, to, **{**OPTIONS.get(to, {}), **options})
     target, all_is_small = (
         folder / NAMES.get(to, "made"),
-        mock.patch.object(staging, "_SMALL_BYTES", 1 << 60),
+        mock.patch.object(staging, "_MAX_SERIAL_BYTES", 1 << 60),
     )
     with all_is_small if jobs == 1 else contextlib.nullcontext():
         write_export(export, target, jobs=None if jobs == 1 else abs(jobs))

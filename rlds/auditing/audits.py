@@ -35,11 +35,11 @@ from tfds_files import TfdsFilesError
 __all__ = ["Audit", "audit", "audit_splits", "find_file_faults"]
 
 # Episodes per batch of work; seconds after which further processes are started.
-_BATCH_SIZE, _SECONDS_ALONE = 32, 5.0
+_EPISODES_PER_BATCH, _SERIAL_SECONDS = 32, 5.0
 # Compared rows: the limit for all episodes together, and the minimum per episode.
-_MAX_PICKED, _MIN_PICKED = 200_000, 4
+_MAX_COMPARED_ROWS, _MIN_COMPARED = 200_000, 4
 # Tolerance of the logarithm of a rate; logarithms of the time units per second.
-_RATE_TOLERANCE, _LOG_UNITS = 0.03, np.log([1, 1e3, 1e6, 1e9])
+_RATE_TOLERANCE, _LOG_UNITS_PER_SECOND = 0.03, np.log([1, 1e3, 1e6, 1e9])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,12 +132,12 @@ def audit(
     total, rates = len(episodes), {*rates_in(episodes.metadata)}
     rate = rates.pop() if len(rates) == 1 else None
     profile = usual_values.profile
-    num_picked = min(max(_MAX_PICKED // max(total, 1), _MIN_PICKED), profile.num_picked)
+    num_picked = min(max(_MAX_COMPARED_ROWS // max(total, 1), _MIN_COMPARED), profile.num_picked)
     profile = dataclasses.replace(profile, rate=rate, num_picked=num_picked)
     cameras = CameraSample(with_random_access(episodes.source))
     work = _Measurer(episodes, fields, profile, cameras, frozenset(evenly(total, MAX_FILMED)))
-    begins = range(0, total, _BATCH_SIZE)
-    batches = [range(begin, min(begin + _BATCH_SIZE, total)) for begin in begins]
+    begins = range(0, total, _EPISODES_PER_BATCH)
+    batches = [range(begin, min(begin + _EPISODES_PER_BATCH, total)) for begin in begins]
     measured_episodes: list[_MeasuredEpisode | None] = []
     jobs = jobs or default_jobs()
     with contextlib.ExitStack() as stack:
@@ -146,7 +146,7 @@ def audit(
         measure_batch: Callable[[range], list[_MeasuredEpisode | None]] = work
         if pipeline is not None:
             measure_batch = stack.enter_context(compute_in_pipeline(work, batches, pipeline, draft))
-        for indices, results in run_tasks(measure_batch, batches, jobs, delay=_SECONDS_ALONE):
+        for indices, results in run_tasks(measure_batch, batches, jobs, delay=_SERIAL_SECONDS):
             measured_episodes += results
             bars.update(bar, completed=indices.stop)
             if callable(progress):
@@ -313,7 +313,7 @@ def _find_faults(
     interval, rate = float(median(measures.time_array("interval"))), measures.profile.rate
     # Row indices have an interval of 1; they contradict no rate.
     ratio = interval * rate if rate is not None and interval > 0 and interval != 1 else 1.0
-    is_contradiction = np.abs(np.log(ratio) - _LOG_UNITS).min() > _RATE_TOLERANCE
+    is_contradiction = np.abs(np.log(ratio) - _LOG_UNITS_PER_SECOND).min() > _RATE_TOLERANCE
     rate_texts = [f"a row every {interval:.4g}, but {rate} rows a second are declared"]
     splits = dict.fromkeys(split for split, *_ in episodes.ranges)
     findings = {

@@ -17,15 +17,15 @@ from rlds.auditing.findings import (
 )
 
 # Contrast of a black picture: the share of the usual one, and the grey levels.
-_DARK, _MIN_CONTRAST = 0.1, 2.0
-# Largest difference of equal frames of video, in grey levels: less than the noise of a sensor.
+_CONTRAST_SHARE, _MIN_CONTRAST = 0.1, 2.0
+# A larger difference of two frames, in grey levels, is a change: the noise of a sensor is larger.
 _EQUAL = 1.0
 # Log error of transformed thumbnails: the gain of a faulty episode, the usual loss.
-_GAIN, _USUAL_LOSS = -0.5, 0.3
+_FAULTY_GAIN, _USUAL_LOSS = -0.5, 0.3
 # Limit of the deviation of a thumbnail element, in usual deviations; the least usual deviation.
 _MAX_DEVIATION, _MIN_DEVIATION = 5.0, 0.1
 
-_TURNS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+_TURN_FUNCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "is mirrored": lambda thumbnails: thumbnails[:, :, ::-1],
     "is upside down": lambda thumbnails: thumbnails[:, ::-1, ::-1],
     "is upside down and mirrored": lambda thumbnails: thumbnails[:, ::-1],
@@ -36,7 +36,7 @@ def find_black(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera shows nothing."""
     contrast = episodes.picture_array("contrast")
     usual_contrast = np.median(contrast, axis=(0, 2))[:, None]
-    flags = (contrast < np.maximum(_DARK * usual_contrast, _MIN_CONTRAST)).astype(float)
+    flags = (contrast < np.maximum(_CONTRAST_SHARE * usual_contrast, _MIN_CONTRAST)).astype(float)
     yield from _find_flagged(episodes, "camera black", flags, 0.2, "is black or of one colour")
 
 
@@ -114,7 +114,7 @@ def _find_improved(
     """
     if not len(losses) or np.quantile(losses, 0.25) < _USUAL_LOSS:
         return  # The transformation hardly changes many images.
-    sizes = np.minimum(deviations(-losses, 0.2) / 3, losses / _GAIN)
+    sizes = np.minimum(deviations(-losses, 0.2) / 3, losses / _FAULTY_GAIN)
     for index in np.flatnonzero(sizes > 1).tolist():
         yield EpisodeFinding(int(episodes.filmed[index]), name, text, size=sizes[index])
 
@@ -132,7 +132,7 @@ def find_swapped(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 def find_turned(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes in which a camera is upside down or mirrored."""
-    yield from _find_transformed(episodes, "camera turned", _TURNS)
+    yield from _find_transformed(episodes, "camera turned", _TURN_FUNCTIONS)
 
 
 def find_colours(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:

@@ -38,15 +38,15 @@ USUAL_SHARE = 0.25
 """The largest share of faulty episodes; more findings are a fact of the dataset."""
 
 # The largest share of the episodes with an unusual element; in more episodes it is no fault.
-_RARE = 0.2
-_TINY = 1e-12
-_USUAL = LAGS.index(0)
+_MAX_UNUSUAL_SHARE = 0.2
+_EPSILON = 1e-12
+_LAG_0_INDEX = LAGS.index(0)
 # Second differences below this share of the range count as smooth.
-_SMOOTH = 1e-4
+_MAX_SMOOTH_SHARE = 1e-4
 # The least excess of the log roughness of most rows that is jitter.
-_MIN_JITTER = 0.25
+_MIN_JITTER_EXCESS = 0.25
 # Near duplicates: their largest distance, the number of projections, the rows per batch.
-_MAX_DISTANCE, _NUM_PROJECTIONS, _BATCH_SIZE = 0.12, 8, 1000
+_MAX_DUPLICATE_DISTANCE, _NUM_PROJECTIONS, _ROWS_PER_BATCH = 0.12, 8, 1000
 # Floor of unexplained shares of the variance: rows of slow motion hardly differ.
 _MIN_UNEXPLAINED = 1e-4
 
@@ -66,14 +66,14 @@ class Faults(NamedTuple):
 def find_faults(episodes: MeasuredEpisodes) -> Faults:
     """Returns the faults of episodes.
 
-    With fewer than eight episodes, only the checks in `_ALONE` run.
+    With fewer than eight episodes, only the checks in `_STANDALONE` run.
     """
     usual_faults: dict[str, Sequence[str]] = {}
     findings: list[EpisodeFinding] = []
     hidden: set[tuple[str, int]] = set()
     for check in CHECKS:
         num_episodes = len(episodes.filmed) if check.is_of_pictures else len(episodes)
-        if check.find is None or (num_episodes < MIN_EPISODES and check.name not in _ALONE):
+        if check.find is None or (num_episodes < MIN_EPISODES and check.name not in _STANDALONE):
             continue
         by_episode: dict[int, EpisodeFinding] = {}
         for finding in check.find(episodes):
@@ -83,7 +83,7 @@ def find_faults(episodes: MeasuredEpisodes) -> Faults:
         if len(by_episode) > max(USUAL_SHARE * num_episodes, 2):
             share = f"{len(by_episode)} of {num_episodes} episodes"
             texts = {finding.text for finding in by_episode.values()}
-            is_alone = check.name in _ALONE and len(texts) == 1
+            is_alone = check.name in _STANDALONE and len(texts) == 1
             description = texts.pop() if is_alone else check.fault
             usual_faults[check.name] = [f"{description}, in {share}: this is usual here"]
             continue  # A usual fault hides no other fault.
@@ -122,7 +122,7 @@ def _find_dead(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     varying = np.where(is_dead, np.nan, episodes.range)
     has_levels = episodes.has_levels
     low_range = np.where(has_levels, quantile(varying, 0.05), quantile(varying, 0.03))
-    is_dead &= (is_dead.mean(0) < np.where(has_levels, _RARE, 0.03)) & (
+    is_dead &= (is_dead.mean(0) < np.where(has_levels, _MAX_UNUSUAL_SHARE, 0.03)) & (
         low_range > np.where(has_levels, 0.1, 0.3) * usual_range
     )
     for episode in np.flatnonzero(is_dead.any(1)).tolist():
@@ -152,10 +152,10 @@ def _find_spikes(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     is_slow = median(episodes.array("pace")[:, 0]) < 0.5 * usual_jump
     is_resting = is_slow & (usual_jump < 0.02 * span)
     limits = np.maximum(limits, np.where(is_resting, span, 0))
-    sizes = np.where(episodes.has_levels & (limits > 0), jump / np.maximum(limits, _TINY), 0)
+    sizes = np.where(episodes.has_levels & (limits > 0), jump / np.maximum(limits, _EPSILON), 0)
     for episode in np.flatnonzero((sizes > 1).any(1)).tolist():
         element = int(sizes[episode].argmax())
-        ratio = jump[episode, element] / max(usual_jump[element], _TINY)
+        ratio = jump[episode, element] / max(usual_jump[element], _EPSILON)
         text = f"{episodes.names[element]} jumps and returns, by {ratio:.1f} usual jumps"
         row = int(episodes.measures[episode].jump_row[element])
         yield EpisodeFinding(episode, "spike", text, row, sizes[episode, element])
@@ -165,7 +165,7 @@ def _find_jitter(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     for vector, elements in episodes.vectors.items():
         # Quantiles 0.5 and 0.9: one outlier raises neither, a few rows only the latter.
         rough, pace = (episodes.array(name)[:, :, elements] for name in ("rough", "pace"))
-        epsilon = _SMOOTH * np.nan_to_num(median(episodes.range[:, elements]))
+        epsilon = _MAX_SMOOTH_SHARE * np.nan_to_num(median(episodes.range[:, elements]))
         is_finite = np.isfinite(log(rough[:, 1])).mean(0) > 0.9
         if not is_finite.any():
             continue
@@ -174,7 +174,7 @@ def _find_jitter(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
         shifts = mean(levels - median(levels))
         rougher = mean(ratios - median(ratios))
         sizes = np.minimum(deviations(mean(shifts), 0.12) / 3, deviations(mean(rougher), 0.04) / 4)
-        for episode in np.flatnonzero((sizes > 1) & (shifts.min(1) > _MIN_JITTER)).tolist():
+        for episode in np.flatnonzero((sizes > 1) & (shifts.min(1) > _MIN_JITTER_EXCESS)).tolist():
             ratio = np.exp(mean(shifts[episode]))
             text = f"the {vector} is {ratio:.1f} times as rough as usual, from row to row"
             yield EpisodeFinding(episode, "jitter", text, size=sizes[episode])
@@ -226,7 +226,7 @@ def _find_scales(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 def _find_gains(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     """Yields episodes whose actions are larger or smaller than usual for their effect."""
-    gains, fits = episodes.array("gains"), np.abs(episodes.array("fits")[:, _USUAL])
+    gains, fits = episodes.array("gains"), np.abs(episodes.array("fits")[:, _LAG_0_INDEX])
     if not gains.size:
         return
     shifts = np.where(fits > 0.8, gains - median(gains), np.nan)
@@ -243,11 +243,11 @@ def _find_offsets(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     low, high = episodes.array("low"), episodes.array("high")
     # Quantiles, as faulty episodes must not widen the range.
     lowest, highest = quantile(low, 0.1), quantile(high, 0.9)
-    reach = np.maximum(highest - lowest, _TINY)
+    reach = np.maximum(highest - lowest, _EPSILON)
     excess = np.maximum(low - highest, lowest - high) / reach
     # A value that is constant within each episode, such as a goal, may differ between episodes.
     is_outside = excess > np.where(median(episodes.range) > 0, 0.5, 1.0)
-    is_outside &= is_outside.mean(0) < _RARE
+    is_outside &= is_outside.mean(0) < _MAX_UNUSUAL_SHARE
     for episode in np.flatnonzero(is_outside.any(1)).tolist():
         element = int(np.where(is_outside[episode], excess[episode], -1).argmax())
         text = f"{_name_elements(episodes, is_outside[episode])} is far from its usual values"
@@ -283,7 +283,7 @@ def _select_clear_relations(
       correlations are positive.
     """
     fits = episodes.array("fits")
-    usual_fits = median(fits)[_USUAL] if fits.size else np.zeros(0)
+    usual_fits = median(fits)[_LAG_0_INDEX] if fits.size else np.zeros(0)
     elements = np.flatnonzero(np.abs(np.nan_to_num(usual_fits)) > min_fit)
     return elements, fits[:, :, elements] * np.sign(usual_fits[elements])
 
@@ -295,12 +295,12 @@ def _find_lags(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     # Logarithms, as correlations near 1 hardly differ.
     explained_shares = np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2
     unexplained = mean(log(1 + _MIN_UNEXPLAINED - explained_shares))
-    other_lags = np.array([index for index in range(len(LAGS)) if index != _USUAL])
-    gains = np.nan_to_num(unexplained[:, [_USUAL]] - unexplained[:, other_lags], nan=-9.0)
+    other_lags = np.array([index for index in range(len(LAGS)) if index != _LAG_0_INDEX])
+    gains = np.nan_to_num(unexplained[:, [_LAG_0_INDEX]] - unexplained[:, other_lags], nan=-9.0)
     best_lags, best_gains = gains.argmax(1), gains.max(1)
     sizes = deviations(best_gains, 0.05) / 3
     is_late = (sizes > 1) & (best_gains > 0.2)
-    if (best_gains[~is_late] > 0).mean() > _RARE:
+    if (best_gains[~is_late] > 0).mean() > _MAX_UNUSUAL_SHARE:
         return  # The delay of forces depends on the speed.
     for episode in np.flatnonzero(is_late).tolist():
         rows = LAGS[other_lags[best_lags[episode]]]
@@ -311,7 +311,7 @@ def _find_lags(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 def _find_signs(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     elements, fits = _select_clear_relations(episodes)
-    for element, column in zip(elements.tolist(), fits[:, _USUAL].T):
+    for element, column in zip(elements.tolist(), fits[:, _LAG_0_INDEX].T):
         sizes = deviations(-column, 0.05) / 6
         for episode in np.flatnonzero((sizes > 1) & (column < -0.6 * median(column))).tolist():
             name = episodes.names[episodes.num_states + element]
@@ -322,7 +322,7 @@ def _find_signs(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 def _find_weak_relations(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     elements, fits = _select_clear_relations(episodes)
     for index, element in enumerate(elements.tolist()):
-        column = fits[:, _USUAL, index]
+        column = fits[:, _LAG_0_INDEX, index]
         relation = episodes.profile.relations[element]
         if relation.kind == "gripper":
             continue  # A gripper that closes for a moment has a low correlation.
@@ -395,14 +395,14 @@ def _find_copies(check: str, splits: Sequence[Fingerprints]) -> Iterator[Episode
 
 
 def _find_near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields pairs of points with a root mean square difference below `_MAX_DISTANCE`."""
+    """Yields pairs of points with a root mean square difference below `_MAX_DUPLICATE_DISTANCE`."""
     width = points.shape[1]
     directions = np.random.default_rng(0).normal(size=(width, min(width, _NUM_PROJECTIONS)))
     # Projections do not increase distances, so that no near pair is missed.
     projections = points @ np.linalg.qr(directions)[0]
-    squares, limit = (projections**2).sum(1), _MAX_DISTANCE**2 * width
-    for begin in range(0, len(points), _BATCH_SIZE):
-        batch = slice(begin, begin + _BATCH_SIZE)
+    squares, limit = (projections**2).sum(1), _MAX_DUPLICATE_DISTANCE**2 * width
+    for begin in range(0, len(points), _ROWS_PER_BATCH):
+        batch = slice(begin, begin + _ROWS_PER_BATCH)
         products = projections[batch] @ projections[begin:].T
         distances = squares[batch, None] + squares[begin:] - 2 * products
         for first, second in zip(*(axis + begin for axis in np.nonzero(distances < limit))):
@@ -431,8 +431,8 @@ def _name_elements(episodes: MeasuredEpisodes, is_named: np.ndarray) -> str:
     return shorten(names, 3)
 
 
-_OF_RELATIONS = ("gain", "lag", "sign", "relation")
-_TRANSFORMED = (
+_RELATION_CHECKS = ("gain", "lag", "sign", "relation")
+_TRANSFORMED_CRITERION = (
     "transformed mean pictures fit 1.6 times better, by 3 median deviations, unlike those of most"
     " episodes"
 )
@@ -444,7 +444,7 @@ CHECKS: Sequence[DataCheck] = (
         "training: one of them makes every weight NaN",
         "any",
         _find_not_finite,
-        (*OF_ROWS, *_OF_RELATIONS, "dead"),
+        (*OF_ROWS, *_RELATION_CHECKS, "dead"),
     ),
     DataCheck(
         "short",
@@ -453,7 +453,7 @@ CHECKS: Sequence[DataCheck] = (
         "logarithms of lengths: below the 10 % quantile, by 2.5 times what this is below the"
         " median",
         functools.partial(_find_lengths, name="short", sign=-1, factor=2.5),
-        (*OF_ROWS, *_OF_RELATIONS, "dead", "scale", "offset"),
+        (*OF_ROWS, *_RELATION_CHECKS, "dead", "scale", "offset"),
     ),
     DataCheck(
         "long",
@@ -492,7 +492,7 @@ CHECKS: Sequence[DataCheck] = (
         "training: it is in another unit, and shifts every normalization",
         "logarithms of ranges: all elements 2.5 times, or the median one 4 times; of less, 7 times",
         _find_scales,
-        (*OF_ROWS, *_OF_RELATIONS, "offset"),
+        (*OF_ROWS, *_RELATION_CHECKS, "offset"),
     ),
     DataCheck(
         "dead",
@@ -500,7 +500,7 @@ CHECKS: Sequence[DataCheck] = (
         "training: a sensor or a motor was off",
         "a thousandth of the median range, if 19 of 20 episodes have at least a tenth of it",
         _find_dead,
-        (*OF_ROWS, *_OF_RELATIONS),
+        (*OF_ROWS, *_RELATION_CHECKS),
     ),
     DataCheck(
         "frozen",
@@ -508,7 +508,7 @@ CHECKS: Sequence[DataCheck] = (
         "imitation: observations are outdated; a driver hung",
         "5 rows, and 2.5 times the 90 % quantile of the other episodes",
         _find_frozen,
-        ("gap", "spike", "jitter", "repeated", "saturated", *_OF_RELATIONS),
+        ("gap", "spike", "jitter", "repeated", "saturated", *_RELATION_CHECKS),
     ),
     DataCheck(
         "idle",
@@ -517,7 +517,7 @@ CHECKS: Sequence[DataCheck] = (
         "10 rows, 15 % of the episode, and beyond the 90 % quantile of its task by three times"
         " what that is above the median",
         _find_idle,
-        ("saturated", "repeated", "jitter", "spike", *_OF_RELATIONS),
+        ("saturated", "repeated", "jitter", "spike", *_RELATION_CHECKS),
     ),
     DataCheck(
         "repeated",
@@ -533,7 +533,7 @@ CHECKS: Sequence[DataCheck] = (
         "world models and chunks of actions: rows were dropped",
         "2.5 times the steps next to it, and 1.5 times the 90 % quantile of the other episodes",
         _find_gaps,
-        ("spike", *_OF_RELATIONS),
+        ("spike", *_RELATION_CHECKS),
     ),
     DataCheck(
         "spike",
@@ -543,7 +543,7 @@ CHECKS: Sequence[DataCheck] = (
         " that; twice the 90 % quantile of the second differences of the episode; half the range of"
         " elements that mostly rest",
         _find_spikes,
-        _OF_RELATIONS,
+        _RELATION_CHECKS,
     ),
     DataCheck(
         "jitter",
@@ -551,7 +551,7 @@ CHECKS: Sequence[DataCheck] = (
         "imitation: a loose sensor, or another controller",
         "second differences, and their ratio to the first ones: 3 and 4 median deviations",
         _find_jitter,
-        _OF_RELATIONS,
+        _RELATION_CHECKS,
     ),
     DataCheck(
         "saturated",
@@ -559,7 +559,7 @@ CHECKS: Sequence[DataCheck] = (
         "training: values beyond the limit were cut",
         "15 % of the rows that move, and 2.5 times the 90 % quantile of the other episodes",
         _find_saturated,
-        _OF_RELATIONS,
+        _RELATION_CHECKS,
     ),
     DataCheck(
         "offset",
@@ -614,7 +614,7 @@ CHECKS: Sequence[DataCheck] = (
         "cameras swapped",
         "two cameras that are exchanged",
         "policies that see: cables or device numbers were exchanged",
-        _TRANSFORMED,
+        _TRANSFORMED_CRITERION,
         camera_checks.find_swapped,
         ("camera blurred", "camera frozen", "camera turned", "camera colours"),
         is_of_pictures=True,
@@ -641,7 +641,7 @@ CHECKS: Sequence[DataCheck] = (
         "camera turned",
         "a camera that is upside down or mirrored",
         "policies that see: it was mounted differently",
-        _TRANSFORMED,
+        _TRANSFORMED_CRITERION,
         camera_checks.find_turned,
         ("camera colours",),
         is_of_pictures=True,
@@ -650,7 +650,7 @@ CHECKS: Sequence[DataCheck] = (
         "camera colours",
         "red and blue are exchanged",
         "policies that see: BGR was taken for RGB",
-        _TRANSFORMED,
+        _TRANSFORMED_CRITERION,
         camera_checks.find_colours,
         is_of_pictures=True,
     ),
@@ -689,4 +689,4 @@ CHECKS: Sequence[DataCheck] = (
 """All checks; causes come before their consequences, which they hide."""
 
 # Checks that do not need usual values.
-_ALONE = ("not finite", "time order", "leak", "duplicate", "task", "personal")
+_STANDALONE = ("not finite", "time order", "leak", "duplicate", "task", "personal")

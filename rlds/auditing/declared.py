@@ -14,9 +14,9 @@ from rlds.sources.episodes import Episodes
 __all__ = ["contradictions", "contradictions_in", "differences_between"]
 
 # The ratio of the second unit to the first one.
-_UNITS = {("deg", "rad"): math.degrees(1), ("mm", "m"): 1000.0, ("cm", "m"): 100.0}
+_UNIT_RATIOS = {("deg", "rad"): math.degrees(1), ("mm", "m"): 1000.0, ("cm", "m"): 100.0}
 # Changes and velocities differ by a factor, which datasets do not declare.
-_COMPATIBLE = {
+_COMPATIBLE_KINDS = {
     "absolute": {"absolute"},
     "delta": {"delta", "velocity"},
     "velocity": {"delta", "velocity"},
@@ -26,9 +26,9 @@ _SCALE_BOUNDS = {"absolute": (1 / 1.3, 1.3), "delta": (1 / 1.1, 1 / 0.3)}
 # Largest ratios of the scales of two datasets that the reach of their arms may explain.
 _MAX_SCALE_RATIOS = {"absolute": 1.3, "delta": 4.0, "velocity": 4.0}
 # The number of episodes to read from each dataset.
-_SAMPLE_SIZE = 20
+_NUM_SAMPLED_EPISODES = 20
 # Tolerance of the logarithm of a scale, if one unit is undeclared.
-_TOLERANCE = 0.03
+_LOG_SCALE_TOLERANCE = 0.03
 
 
 def contradictions(
@@ -54,7 +54,7 @@ def contradictions(
 
 def contradictions_in(episodes: Episodes) -> list[str]:
     """Returns the `contradictions` of a dataset with declared actions, from a sample."""
-    fields = NumericFields(episodes, _SAMPLE_SIZE)
+    fields = NumericFields(episodes, _NUM_SAMPLED_EPISODES)
     if not (fields.kinds or fields.units):
         return []
     return [*contradictions(learn_usual_values(fields).vectors, fields.kinds, fields.units)]
@@ -68,10 +68,10 @@ def differences_between(datasets: Mapping[str, Episodes]) -> Iterator[str]:
     """
     by_field: dict[str, dict[int, dict[str, ElementMeaning]]] = {}
     for name, episodes in datasets.items():
-        for vector in vector_meanings(episodes, most=_SAMPLE_SIZE):
+        for vector in vector_meanings(episodes, most=_NUM_SAMPLED_EPISODES):
             by_index = by_field.setdefault(vector.field, {})
             for index, meaning in zip(vector.indices, vector.elements):
-                if meaning.kind in _COMPATIBLE and meaning.scale > 0:
+                if meaning.kind in _COMPATIBLE_KINDS and meaning.scale > 0:
                     by_index.setdefault(index, {})[name] = meaning
     for field, by_index in by_field.items():
         texts = ((index, _describe_difference(by_index[index])) for index in sorted(by_index))
@@ -80,7 +80,7 @@ def differences_between(datasets: Mapping[str, Episodes]) -> Iterator[str]:
 
 def _describe_difference(meanings: Mapping[str, ElementMeaning]) -> str:
     first, *other_meanings = meanings.values()
-    if any(other.kind not in _COMPATIBLE[first.kind] for other in other_meanings):
+    if any(other.kind not in _COMPATIBLE_KINDS[first.kind] for other in other_meanings):
         text = ", ".join(f"{meaning.kind} in {name}" for name, meaning in meanings.items())
         return f"the values are {text}"
     max_log_ratio = math.log(_MAX_SCALE_RATIOS[first.kind])
@@ -100,8 +100,8 @@ def _join_runs(field: str, texts: Iterable[tuple[int, str]]) -> Iterator[str]:
 
 
 def _check_kind(meaning: ElementMeaning, declared_kind: str) -> str:
-    compatible_kinds = _COMPATIBLE.get(meaning.kind, {declared_kind})
-    if declared_kind in _COMPATIBLE and declared_kind not in compatible_kinds:
+    compatible_kinds = _COMPATIBLE_KINDS.get(meaning.kind, {declared_kind})
+    if declared_kind in _COMPATIBLE_KINDS and declared_kind not in compatible_kinds:
         return f"declared as {declared_kind}, but the values are {meaning.kind}"
     return ""
 
@@ -125,10 +125,10 @@ def _check_unit(meaning: ElementMeaning, state: str, unit: str, state_unit: str)
         return f"{units}: the scale is not {expected:.3g}, as it should be"
     if meaning.kind != "absolute":
         return ""
-    for pair in _UNITS:
+    for pair in _UNIT_RATIOS:
         for first, second in (pair, pair[::-1]):
             factor = _factor(first, second)
-            is_near = factor and abs(math.log(meaning.scale / factor)) <= _TOLERANCE
+            is_near = factor and abs(math.log(meaning.scale / factor)) <= _LOG_SCALE_TOLERANCE
             if not is_near or state_unit == first:
                 continue
             by_scale = f"in {first} if the state is in {second}, by its scale"
@@ -141,6 +141,6 @@ def _check_unit(meaning: ElementMeaning, state: str, unit: str, state_unit: str)
 def _factor(unit: str, other: str) -> float | None:
     if unit == other:
         return 1.0
-    factor = _UNITS.get((unit, other))
-    inverse = _UNITS.get((other, unit))
+    factor = _UNIT_RATIOS.get((unit, other))
+    inverse = _UNIT_RATIOS.get((other, unit))
     return factor or (1 / inverse if inverse else None)

@@ -27,7 +27,7 @@ __all__ = [
 
 
 # The least number of episodes of a task that is a group of its own.
-_MIN_GROUP = 12
+_MIN_TASK_EPISODES = 12
 # Standard deviations between the quantiles 0.1 and 0.9 of a normal distribution.
 _QUANTILE_RANGE = 2.563
 
@@ -144,8 +144,8 @@ class MeasuredEpisodes:
         by_task: dict[str | None, list[int]] = {}
         for episode, task in enumerate(self.tasks):
             by_task.setdefault(task, []).append(episode)
-        groups = [np.array(group) for group in by_task.values() if len(group) >= _MIN_GROUP]
-        rare = [n for group in by_task.values() if len(group) < _MIN_GROUP for n in group]
+        groups = [np.array(group) for group in by_task.values() if len(group) >= _MIN_TASK_EPISODES]
+        rare = [n for group in by_task.values() if len(group) < _MIN_TASK_EPISODES for n in group]
         return [*groups, np.array(rare)] if rare else groups
 
     @property

@@ -25,15 +25,15 @@ _NORM_ERROR, _PRODUCT_ERROR = 0.012, 0.03
 _INTEGER_ERROR = 0.05
 # The largest variance of a sum of squares, relative to the squares; the least error of rivals,
 # relative to that of a block.
-_SUM_VARIANCE, _RIVAL_ERROR = 0.05, 3.0
-_QUATERNION, _DIRECTION, _PAIR = 4, 3, 2
+_MAX_SUM_VARIANCE, _RIVAL_RATIO = 0.05, 3.0
+_QUATERNION_SIZE, _DIRECTION_SIZE, _SINE_COSINE_SIZE = 4, 3, 2
 # Layouts of rotations: the number of unit vectors, the stride of vectors, and the stride of the
 # elements of a vector. The second layout is a pose, whose rows end with a translation.
-_LAYOUTS = ((3, 3, 1), (3, 4, 1), (2, 3, 1), (2, 1, 2))
+_ROTATION_LAYOUTS = ((3, 3, 1), (3, 4, 1), (2, 3, 1), (2, 1, 2))
 # The tolerance of a wrap and the largest other step, in turns; the least number of wraps.
-_WRAP_ERROR, _MAX_STEP, _MIN_WRAPS = 0.15, 0.25, 2
+_WRAP_ERROR, _MAX_SMOOTH_STEP, _MIN_WRAPS = 0.15, 0.25, 2
 # Least share of the episodes with a convention; largest share of inner rows that look like it.
-_COMMON, _RARE = 0.9, 0.1
+_MIN_COMMON_SHARE, _MAX_RARE_SHARE = 0.9, 0.1
 
 
 class _Block(NamedTuple):
@@ -91,7 +91,7 @@ def find_end_conventions(episodes: Sequence[np.ndarray]) -> Iterator[str]:
     ):
         inside = np.concatenate([mask[1:-1] for mask in masks]).mean()
         share = np.mean([mask[row] for mask in masks])
-        if share >= _COMMON and inside <= _RARE:
+        if share >= _MIN_COMMON_SHARE and inside <= _MAX_RARE_SHARE:
             yield f"the {position} row is {convention} in {share:.0%} of the episodes"
 
 
@@ -109,10 +109,10 @@ def _find_angles(episodes: Sequence[np.ndarray], rows: np.ndarray) -> Mapping[in
         steps = np.abs(np.concatenate([np.diff(actions, axis=0) for actions in episodes]))
     angles = {}
     for unit, turn in TURNS.items():
-        wraps, smooth = steps > turn * (1 - _WRAP_ERROR), steps < turn * _MAX_STEP
+        wraps, smooth = steps > turn * (1 - _WRAP_ERROR), steps < turn * _MAX_SMOOTH_STEP
         is_turn = np.abs(np.ptp(rows, axis=0) / turn - 1) < _WRAP_ERROR
         is_angle = is_turn & (wraps | smooth | np.isnan(steps)).all(0)
-        is_angle &= (wraps.sum(0) >= _MIN_WRAPS) & (wraps.mean(0) < _RARE)
+        is_angle &= (wraps.sum(0) >= _MIN_WRAPS) & (wraps.mean(0) < _MAX_RARE_SHARE)
         for index in np.flatnonzero(is_angle).tolist():
             # A switch has two values; an angle takes all values of its range.
             counts = np.histogram(rows[:, index], bins=8)[0]
@@ -126,7 +126,7 @@ def _find_matrices(rows: np.ndarray) -> list[tuple[Kind, tuple[int, ...], str]]:
     """Returns the blocks of rotation matrices: three orthogonal unit vectors, or the first two."""
     matrices: list[tuple[Kind, tuple[int, ...], str]] = []
     used: set[int] = set()
-    for count, between, within in _LAYOUTS:
+    for count, between, within in _ROTATION_LAYOUTS:
         offsets = (np.arange(count)[:, None] * between + np.arange(3) * within).ravel()
         for first in range(rows.shape[1] - int(offsets[-1])):
             block = tuple((first + offsets).tolist())
@@ -152,23 +152,23 @@ def _find_units(rows: np.ndarray, used: set[int]) -> Iterator[tuple[Kind, tuple[
     squares, is_free = rows**2, np.ptp(rows, axis=0) > 0
     is_free &= ~np.array([index in used for index in range(rows.shape[1])], bool)
     # One-hot vectors have unit norm, too.
-    is_free &= (np.abs(rows - np.round(rows)) < _INTEGER_ERROR).mean(0) < _COMMON
+    is_free &= (np.abs(rows - np.round(rows)) < _INTEGER_ERROR).mean(0) < _MIN_COMMON_SHARE
     windows = [
         tuple(range(first, first + size))
-        for size in (_QUATERNION, _DIRECTION)
+        for size in (_QUATERNION_SIZE, _DIRECTION_SIZE)
         for first in range(rows.shape[1] - size + 1)
         if is_free[first : first + size].all()
     ]
     blocks = [*_find_blocks(squares, windows), *_find_pairs(squares, is_free)]
     zeros = {*np.flatnonzero((rows == 0).all(0)).tolist()}
     kinds: dict[int, tuple[Kind, str]] = {
-        _QUATERNION: ("quaternion", "the index of its real element is unknown"),
-        _DIRECTION: ("direction", "a vector of length 1"),
-        _PAIR: ("sine and cosine", "of one angle"),
+        _QUATERNION_SIZE: ("quaternion", "the index of its real element is unknown"),
+        _DIRECTION_SIZE: ("direction", "a vector of length 1"),
+        _SINE_COSINE_SIZE: ("sine and cosine", "of one angle"),
     }
     for block in blocks:
         rivals = (b for b in blocks if b != block and {*b.indices} & {*block.indices})
-        if min((rival.error for rival in rivals), default=1.0) < _RIVAL_ERROR * block.error + 1e-9:
+        if min((rival.error for rival in rivals), default=1.0) < _RIVAL_RATIO * block.error + 1e-9:
             continue
         if _may_be_quaternion(block.indices, zeros):
             continue
@@ -184,7 +184,7 @@ def _find_blocks(squares: np.ndarray, blocks: Sequence[tuple[int, ...]]) -> list
     fitting = []
     for block in blocks:
         total = squares[:, block].sum(1)
-        cancels = total.var() < _SUM_VARIANCE * squares[:, block].var(0).max()
+        cancels = total.var() < _MAX_SUM_VARIANCE * squares[:, block].var(0).max()
         error = float(np.sqrt(((total - 1) ** 2).mean()) / 2)
         if cancels and error < _NORM_ERROR:
             fitting.append(_Block(block, error))
@@ -195,13 +195,13 @@ def _find_pairs(squares: np.ndarray, is_free: np.ndarray) -> list[_Block]:
     """Returns the pairs of unit norm, anywhere in the vector."""
     with np.errstate(divide="ignore", invalid="ignore"):
         related = np.corrcoef(squares, rowvar=False) if squares.shape[1] > 1 else np.zeros((1, 1))
-    pairs = np.argwhere(np.triu(related < _SUM_VARIANCE - 1, 1) & is_free & is_free[:, None])
+    pairs = np.argwhere(np.triu(related < _MAX_SUM_VARIANCE - 1, 1) & is_free & is_free[:, None])
     return _find_blocks(squares, [tuple(pair) for pair in pairs.tolist()])
 
 
 def _may_be_quaternion(block: Sequence[int], zeros: set[int]) -> bool:
     """Whether a block may belong to a quaternion whose remaining elements are zero."""
-    if block[-1] - block[0] >= len(block) or len(block) == _QUATERNION:
+    if block[-1] - block[0] >= len(block) or len(block) == _QUATERNION_SIZE:
         return False
-    windows = (range(last - _QUATERNION + 1, last + 1) for last in range(block[-1], block[0] + 4))
+    windows = (range(n - _QUATERNION_SIZE + 1, n + 1) for n in range(block[-1], block[0] + 4))
     return any({*window} - {*block} <= zeros for window in windows)

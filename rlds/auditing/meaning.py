@@ -41,17 +41,17 @@ MIN_EPISODES, MIN_ROWS = 3, 150
 
 _NUM_VOTES = 5
 # Least share of the variance for a relation, and the least lead over other relations.
-_EXPLAINED, _LEAD = 0.9, 0.02
+_MIN_R_SQUARED, _MIN_LEAD = 0.9, 0.02
 # The index of the window over which the sum of a rate explains the change of another state.
-_RATE_WINDOW = 2
+_RATE_WINDOW_INDEX = 2
 # A state responds at once if one row explains the first share of the variance, or if many rows
 # explain less than the second share of the remainder.
-_AT_ONCE, _REMAINDER = 0.95, 0.5
-_HISTORY = range(-2, 8)
+_MIN_ONE_ROW_R_SQUARED, _REMAINDER_SHARE = 0.95, 0.5
+_PAST_LAGS = range(-2, 8)
 # Grippers: the share of the range at each end, and of the rows there, for actions and for states.
-_ACTION_END, _ACTION_ROWS, _STATE_END, _STATE_ROWS = 0.05, 0.8, 0.15, 0.6
-_GRIPPER_CORRELATION = 0.6
-_FEW_VALUES = 3
+_ACTION_END_SHARE, _ACTION_ROW_SHARE = 0.05, 0.8
+_STATE_END_SHARE, _STATE_ROW_SHARE = 0.15, 0.6
+_MIN_GRIPPER_CORRELATION, _MAX_GRIPPER_VALUES = 0.6, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +147,7 @@ class _Inference:
         rates = compare_changes(dataclasses.replace(trajectories, actions=trajectories.states))
         zero = LAGS.index(0)
         # [i, j]: true if element i is the rate of element j.
-        self._rates = rates.raw[zero - 1 : zero + 2, _RATE_WINDOW].max(0) > _EXPLAINED
+        self._rates = rates.raw[zero - 1 : zero + 2, _RATE_WINDOW_INDEX].max(0) > _MIN_R_SQUARED
         np.fill_diagonal(self._rates, False)
         self._is_rate = self._rates.any(1)
         self._is_quaternion = np.zeros(trajectories.states.shape[1], bool)
@@ -166,8 +166,8 @@ class _Inference:
         values = self._trajectories.actions[:, element]
         if np.ptp(values) <= 1e-9 * np.abs(values).max(initial=1e-9):
             return ElementMeaning("constant", why=f"always {values[0]:g}")
-        has_few_values = len(np.unique(values)) <= _FEW_VALUES
-        if self._is_two_ended(values, _ACTION_END, _ACTION_ROWS) or has_few_values:
+        has_few_values = len(np.unique(values)) <= _MAX_GRIPPER_VALUES
+        if self._is_two_ended(values, _ACTION_END_SHARE, _ACTION_ROW_SHARE) or has_few_values:
             if (gripper := self._infer_gripper(element)) is not None:
                 return gripper
             if has_few_values:
@@ -186,9 +186,9 @@ class _Inference:
         }
         best = {kind: float(raw.max()) for kind, raw in by_kind.items()}
         kind: Any = max(best, key=lambda kind: best[kind])
-        if best[kind] < _EXPLAINED:
+        if best[kind] < _MIN_R_SQUARED:
             return ElementMeaning("unknown", r_squared=best[kind], why="no state follows it")
-        rivals = [other for other in best if other != kind and best[other] > best[kind] - _LEAD]
+        rivals = [other for other in best if other != kind and best[other] > best[kind] - _MIN_LEAD]
         # The change of a state is the level of its rate.
         if {kind, *rivals} == {"delta", "velocity"}:
             kind, rivals = "velocity", []
@@ -253,9 +253,9 @@ class _Inference:
     def _is_answered_at_once(self, element: int, state: int) -> bool:
         """Whether the change of a state in one row depends on the action of one row."""
         trajectories = self._trajectories
-        rows = trajectories.rows(-max(_HISTORY), -min(_HISTORY) + 1)
+        rows = trajectories.rows(-max(_PAST_LAGS), -min(_PAST_LAGS) + 1)
         displacements = trajectories.states[rows + 1, state] - trajectories.states[rows, state]
-        past = np.stack([trajectories.actions[rows - back, element] for back in _HISTORY], axis=1)
+        past = np.stack([trajectories.actions[rows - back, element] for back in _PAST_LAGS], axis=1)
         displacements, past_actions = displacements - displacements.mean(), past - past.mean(0)
         total = float(displacements @ displacements)
         power = (past_actions**2).sum(0)
@@ -264,7 +264,7 @@ class _Inference:
         by_one = float(((displacements @ past_actions) ** 2 / power).max()) / total
         fitted = past_actions @ np.linalg.lstsq(past_actions, displacements, rcond=None)[0]
         by_all = 1 - float(((displacements - fitted) ** 2).sum()) / total
-        return by_one >= _AT_ONCE or by_all - by_one < _REMAINDER * (1 - by_one)
+        return by_one >= _MIN_ONE_ROW_R_SQUARED or by_all - by_one < _REMAINDER_SHARE * (1 - by_one)
 
     def _infer_gripper(self, element: int) -> ElementMeaning | None:
         """Returns the meaning of an action that opens and closes a gripper; None if it does not."""
@@ -272,11 +272,11 @@ class _Inference:
         level = self._levels.raw[indices, element]
         change = self._changes.raw[indices, :, element].max(1)
         states = self._trajectories.states.T
-        has_two_ends = [self._is_two_ended(column, _STATE_END, _STATE_ROWS) for column in states]
+        has_two_ends = [self._is_two_ended(c, _STATE_END_SHARE, _STATE_ROW_SHARE) for c in states]
         correlations = np.stack([level, change]) * (np.array(has_two_ends) & ~self._is_quaternion)
         kind, lag, state = np.unravel_index(int(correlations.argmax()), correlations.shape)
         r_squared = float(correlations[kind, lag, state])
-        if r_squared < _GRIPPER_CORRELATION**2:
+        if r_squared < _MIN_GRIPPER_CORRELATION**2:
             return None
         slopes = self._levels.slopes[indices] if kind == 0 else self._changes.slopes[indices, -1]
         is_up = slopes[lag, element, state] > 0

@@ -25,20 +25,20 @@ LAGS = (-3, -2, -1, 0, 1, 2, 3)
 """Delays of the state in addition to the usual lag, in rows."""
 
 # The number of rows of a displacement, which must exceed noise.
-_STRIDE = 4
+_STRIDE_ROWS = 4
 # The limit for rows at rest, as a share of the usual displacement: the least limit, the factor of
 # the noise, and the largest limit.
-_MIN_STILL, _NOISE, _MAX_STILL = 0.15, 3.0, 0.3
+_MIN_REST, _NOISE_RATIO, _MAX_REST = 0.15, 3.0, 0.3
 SKETCH_ROWS = 16
 """The number of moments at which episodes are compared with each other."""
 
 _SKETCH_ELEMENTS = 16
 # The least number of rows for a correlation.
-_MIN_ROWS = 12
+_MIN_CORRELATED_ROWS = 12
 # The lower limit of the steps next to a gap, in usual steps.
-_MIN_NEIGHBOUR = 0.6
+_MIN_NEIGHBOUR_STEP = 0.6
 # The tolerance of equal values, as a share of the range; the largest spread of constant values.
-_TOLERANCE, _MAX_CONSTANT = 1e-9, 1e-12
+_EQUAL_VALUE_TOLERANCE, _MAX_CONSTANT_SPREAD = 1e-9, 1e-12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,23 +133,23 @@ def learn_profile(
     """
     width = sample[0][1].shape[1] if sample else 0
     turns = find_full_turns([states for _, states in sample])
-    smooth = [unwrap_angles(states, turns) for _, states in sample if len(states) > _STRIDE]
+    smooth = [unwrap_angles(states, turns) for _, states in sample if len(states) > _STRIDE_ROWS]
     by_episode = [np.abs(_displace(states)) for states in smooth]
     displacements = np.concatenate([np.empty((0, width)), *by_episode])
     displacements = displacements[np.isfinite(displacements).all(1)]
     if not len(displacements) or not width:
-        return Profile(np.zeros(width), _MIN_STILL, relations, turns)
+        return Profile(np.zeros(width), _MIN_REST, relations, turns)
     # Elements that rarely move: the large displacements, not the noise at rest.
     usual_displacements, large_displacements = np.quantile(displacements, (0.75, 0.98), axis=0)
     paces = np.maximum(usual_displacements, 0.25 * large_displacements)
     motion = _compute_motion(displacements, paces)
     floor = float(np.quantile(motion, 0.02))
-    still = float(np.clip(_NOISE * floor, _MIN_STILL, _MAX_STILL)) if floor < 0.1 else _MIN_STILL
+    still = float(np.clip(_NOISE_RATIO * floor, _MIN_REST, _MAX_REST)) if floor < 0.1 else _MIN_REST
     return Profile(paces, still, relations, turns)
 
 
 def _displace(states: np.ndarray) -> np.ndarray:
-    return states[_STRIDE:] - states[:-_STRIDE]
+    return states[_STRIDE_ROWS:] - states[:-_STRIDE_ROWS]
 
 
 def _compute_motion(displacements: np.ndarray, paces: np.ndarray) -> np.ndarray:
@@ -201,7 +201,7 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     steps = np.diff(values, axis=0)
     first, jumps = np.abs(steps), _measure_overshoot(steps)
     second = np.abs(np.diff(values, 2, axis=0))
-    has_motion = num_rows > _STRIDE
+    has_motion = num_rows > _STRIDE_ROWS
     motion = _compute_motion(_displace(states), profile.paces) if has_motion else np.zeros(0)
     moves = motion > profile.still
     rows_moving = _mask_moving_rows(moves, num_rows)
@@ -251,7 +251,7 @@ def _measure_overshoot(steps: np.ndarray) -> np.ndarray:
 def _mask_moving_rows(moves: np.ndarray, num_rows: int) -> np.ndarray:
     """Returns a mask of the rows in the middle of a motion."""
     is_moving = np.zeros(num_rows, bool)
-    is_moving[_STRIDE // 2 : _STRIDE // 2 + len(moves)] = moves
+    is_moving[_STRIDE_ROWS // 2 : _STRIDE_ROWS // 2 + len(moves)] = moves
     return is_moving
 
 
@@ -268,7 +268,7 @@ def _measure_at_end(values: np.ndarray, first: np.ndarray, rows_moving: np.ndarr
     moving = rows_moving[1:] & rows_moving[:-1]
     if not moving.any():
         return np.zeros(values.shape[1])
-    reach = _TOLERANCE * np.ptp(values, axis=0)
+    reach = _EQUAL_VALUE_TOLERANCE * np.ptp(values, axis=0)
     stays = (first <= reach) & moving[:, None]
     limit_shares = [
         (stays & (np.abs(values[1:] - end) <= reach)).sum(0) / moving.sum()
@@ -302,12 +302,12 @@ def _find_gap(first: np.ndarray, usual_steps: np.ndarray) -> tuple[float, int]:
       first: The absolute steps of the state.
       usual_steps: The quantile 0.9 of the steps of each element.
     """
-    if len(first) < _MIN_ROWS:
+    if len(first) < _MIN_CORRELATED_ROWS:
         return 0.0, 0
     first = first[:, usual_steps > 0] / usual_steps[usual_steps > 0]
     if first.shape[1] < 2:
         return 0.0, 0
-    neighbours = np.maximum(np.maximum(first[:-2], first[2:]), _MIN_NEIGHBOUR)
+    neighbours = np.maximum(np.maximum(first[:-2], first[2:]), _MIN_NEIGHBOUR_STEP)
     sizes = np.sort(first[1:-1] / neighbours, axis=1)
     steps = sizes[:, (sizes.shape[1] - 1) // 2]
     row = int(steps.argmax())
@@ -328,10 +328,10 @@ def _fits(
         state = states[:, relation.state] if is_level else np.diff(states[:, relation.state])
         for index, delay in enumerate(LAGS):
             inputs, outputs = _align(actions[:, element], state, relation.lag + delay)
-            if len(inputs) < _MIN_ROWS:
+            if len(inputs) < _MIN_CORRELATED_ROWS:
                 continue
             (inputs, spread), (outputs, spread_of_effects) = _centre(inputs), _centre(outputs)
-            if min(spread, spread_of_effects) <= _MAX_CONSTANT:
+            if min(spread, spread_of_effects) <= _MAX_CONSTANT_SPREAD:
                 continue
             product = float(np.add.reduce(inputs * outputs)) / len(inputs)
             correlations[index, element] = product / (spread * spread_of_effects)

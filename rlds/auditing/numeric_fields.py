@@ -31,13 +31,13 @@ from rlds_ecosystem.model.nests import leaves_at, root_of
 __all__ = ["MAX_EPISODES", "EpisodeValues", "NumericFields"]
 
 # The largest sample for usual values: episodes, rows.
-MAX_EPISODES, _MAX_ROWS = 200, 20_000
+MAX_EPISODES, _MAX_SAMPLED_ROWS = 200, 20_000
 # The largest numbers of assessed elements of actions and of states.
-_MAX_ACTIONS, _MAX_STATES = 256, 512
+_MAX_ACTION_SIZE, _MAX_STATE_SIZE = 256, 512
 # The largest deviation of the increments of a clock, relative to their mean.
 _CLOCK_DEVIATION = 0.5
 # Names of timestamp fields, in any unit.
-_TIMESTAMP = re.compile(
+_TIME_NAME = re.compile(
     r"(.*/)?(([^/]*_)?(time_?stamp|stamp)|((sim|wall|ros|elapsed)_)?time)s?"
     r"(_?(s|ms|us|ns|secs?|seconds|nanos))?(\[0\])?"
 )
@@ -105,7 +105,7 @@ class NumericFields:
         self.actions = [path for path in fields if root_of(path) == rlds.ACTION]
         self._states = [path for path in fields if _is_state(path)]
         names = self.names = {path: _list_names(path, fields[path]) for path in fields}
-        self.action_indices = [evenly(len(names[path]), _MAX_ACTIONS) for path in self.actions]
+        self.action_indices = [evenly(len(names[path]), _MAX_ACTION_SIZE) for path in self.actions]
         self.action_names = [
             names[path][index]
             for path, indices in zip(self.actions, self.action_indices)
@@ -122,7 +122,7 @@ class NumericFields:
         self._text_paths += [f"{rlds.STEPS}/{path}" for path in steps if _is_text(steps[path])]
         self.task_columns = [path for path, field in steps.items() if _has_tasks(field)]
         self._assessed_states = np.arange(len(all_names))
-        timestamps = (index for index, name in enumerate(all_names) if _TIMESTAMP.fullmatch(name))
+        timestamps = (index for index, name in enumerate(all_names) if _TIME_NAME.fullmatch(name))
         self._time_element = next(timestamps, -1)
         self.sample = list(self._read_sample(episodes, max_episodes, seconds))
         self.forms = self._find_forms()
@@ -130,10 +130,10 @@ class NumericFields:
         clocks[self._time_element :][:1] |= self._time_element >= 0
         self.constants = [all_names[index] for index in np.flatnonzero(~moving)]
         changing = np.flatnonzero(moving & ~clocks)
-        self.has_more = len(changing) > _MAX_STATES or any(
-            len(names[path]) > _MAX_ACTIONS for path in self.actions
+        self.has_more = len(changing) > _MAX_STATE_SIZE or any(
+            len(names[path]) > _MAX_ACTION_SIZE for path in self.actions
         )
-        self._assessed_states = changing[evenly(len(changing), _MAX_STATES)]
+        self._assessed_states = changing[evenly(len(changing), _MAX_STATE_SIZE)]
         self.state_names = [all_names[index] for index in self._assessed_states]
         self.sample = [
             dataclasses.replace(episode, states=episode.states[:, self._assessed_states])
@@ -216,10 +216,10 @@ class NumericFields:
         indices, num_rows, begin = evenly(len(episodes), max_episodes), 0, time.monotonic()
         for index in np.random.default_rng(0).permutation(indices).tolist():
             is_late = seconds is not None and time.monotonic() - begin > seconds
-            if num_rows >= _MAX_ROWS or is_late:
+            if num_rows >= _MAX_SAMPLED_ROWS or is_late:
                 return
             try:
-                episode = self.read(*episodes.locate(index), slice(0, _MAX_ROWS - num_rows))
+                episode = self.read(*episodes.locate(index), slice(0, _MAX_SAMPLED_ROWS - num_rows))
             except SourceError:  # The audit and validation report damage.
                 continue
             num_rows += len(episode.states)

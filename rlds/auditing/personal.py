@@ -8,14 +8,14 @@ from collections.abc import Iterable
 __all__ = ["personal_data_in"]
 
 # Accounts of services and of containers are not people.
-_NOT_PEOPLE = r"(?!(?:git|no-?reply|root|user|ubuntu|runner|app|shared|public|default)\b)"
-_FORMS = {
+_SERVICE_ACCOUNTS = r"(?!(?:git|no-?reply|root|user|ubuntu|runner|app|shared|public|default)\b)"
+_PERSONAL_DATA_PATTERNS = {
     "an e-mail address": re.compile(
-        rf"(?<![\w.+-]){_NOT_PEOPLE}[\w.+-]+@[\w-]+(\.[\w-]+)*\.[a-z]{{2,}}\b", re.IGNORECASE
+        rf"(?<![\w.+-]){_SERVICE_ACCOUNTS}[\w.+-]+@[\w-]+(\.[\w-]+)*\.[a-z]{{2,}}\b", re.IGNORECASE
     ),
     "a telephone number": re.compile(r"(?<![\w+])\+\d{1,3}[ ./()-]*\d[\d ./()-]{6,}\d(?!\w)"),
     "the home folder of a person": re.compile(
-        rf"(?:/home/|/Users/|\b[a-z]:\\Users\\){_NOT_PEOPLE}[^/\\\s]+", re.IGNORECASE
+        rf"(?:/home/|/Users/|\b[a-z]:\\Users\\){_SERVICE_ACCOUNTS}[^/\\\s]+", re.IGNORECASE
     ),
 }
 
@@ -32,7 +32,7 @@ def personal_data_in(texts: Iterable[str]) -> str:
     ''
     """
     for text in texts:
-        for kind, form in _FORMS.items():
+        for kind, form in _PERSONAL_DATA_PATTERNS.items():
             if form.search(text):
                 return kind
     return ""

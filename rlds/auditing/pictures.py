@@ -29,9 +29,9 @@ PAIRS = 16
 _PAIR_STRIDE = 4
 _MAX_CAMERAS = 8
 # The side of thumbnails, and the largest number of compared lines of a frame.
-_SIDE, _MAX_LINES = 8, 64
+_THUMBNAIL_SIDE, _MAX_COMPARED_LINES = 8, 64
 # Strides of second differences, in pixels: blur reduces fine differences more.
-_FINE, _COARSE = 2, 4
+_FINE_STRIDE, _COARSE_STRIDE = 2, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _measure(frames: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.nd
 def _average_lines(frame: np.ndarray) -> np.ndarray:
     """Returns lines of a frame, each the mean of two lines to reduce noise."""
     frame = frame[..., None] if frame.ndim == 2 else frame[..., :3]
-    stride = max(2, -(-len(frame) // _MAX_LINES))
+    stride = max(2, -(-len(frame) // _MAX_COMPARED_LINES))
     lines = frame[: len(frame) // stride * stride].astype(np.float32)
     return (lines[::stride] + lines[1::stride]) / 2
 
@@ -140,7 +140,7 @@ def _average_lines(frame: np.ndarray) -> np.ndarray:
 def _measure_sharpness(grey: np.ndarray) -> float:
     energies = [
         ((grey[:, 2 * width :] - 2 * grey[:, width:-width] + grey[:, : -2 * width]) ** 2).mean()
-        for width in (_FINE, _COARSE)
+        for width in (_FINE_STRIDE, _COARSE_STRIDE)
         if grey.shape[1] > 2 * width
     ]
     return float(np.log((energies[0] + 1) / (energies[-1] + 1))) if energies else 0.0
@@ -148,9 +148,9 @@ def _measure_sharpness(grey: np.ndarray) -> float:
 
 def _average_colours(frame: np.ndarray) -> np.ndarray:
     """Returns the mean colours of a grid of cells; small frames repeat pixels."""
-    axis_edges = [np.linspace(0, size, _SIDE + 1).astype(int) for size in frame.shape[:2]]
+    axis_edges = [np.linspace(0, size, _THUMBNAIL_SIDE + 1).astype(int) for size in frame.shape[:2]]
     for axis, edges in enumerate(axis_edges):
         cell_ends = np.maximum(edges[1:], edges[:-1] + 1)
         cells = [frame.take(range(*pair), axis).mean(axis) for pair in zip(edges[:-1], cell_ends)]
         frame = np.stack(cells, axis)
-    return np.broadcast_to(frame, (_SIDE, _SIDE, 3))
+    return np.broadcast_to(frame, (_THUMBNAIL_SIDE, _THUMBNAIL_SIDE, 3))

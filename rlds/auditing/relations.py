@@ -37,7 +37,7 @@ TURNS = {"rad": 2 * np.pi, "deg": 360.0}
 """Full turns, by the unit of the angle."""
 
 # The largest step between two rows without a wrap, as a share of a full turn.
-_JUMP = 0.75
+_MAX_UNWRAPPED_STEP = 0.75
 # Skipped rows at each end of an episode, which may be placeholders.
 _NUM_END_ROWS = 1
 
@@ -200,7 +200,7 @@ def find_full_turns(episodes: Sequence[np.ndarray]) -> np.ndarray:
         steps = [np.abs(np.diff(states, axis=0)).max(0, initial=0) for states in episodes]
         sizes = [np.abs(states).max(0, initial=0) for states in episodes]
         if episodes:
-            is_angle = np.fmax.reduce(steps) > _JUMP * turn
+            is_angle = np.fmax.reduce(steps) > _MAX_UNWRAPPED_STEP * turn
             is_angle &= np.fmax.reduce(sizes) <= turn * 1.01
             turns[is_angle] = turn
     return turns

@@ -15,14 +15,14 @@ __all__ = ["QUATERNION", "Turns", "find_quaternions", "find_turns"]
 QUATERNION = 4
 """The number of elements of a quaternion."""
 
-_ORDERS = {"x, y, z, w": (3, 0, 1, 2), "w, x, y, z": (0, 1, 2, 3)}
+_ELEMENT_ORDERS = {"x, y, z, w": (3, 0, 1, 2), "w, x, y, z": (0, 1, 2, 3)}
 _FRAMES = ("base", "body")
 # Tolerance of the norm of a measured unit quaternion.
-_NORM = 0.02
+_NORM_TOLERANCE = 0.02
 _LAGS = (-1, 0, 1, 2)
-_WINDOW = 4
+_WINDOW_ROWS = 4
 # Shares of the variance: the least one of an axis, the lead of the best fit; the number of axes.
-_EXPLAINED, _LEAD, _MIN_AXES = 0.9, 0.01, 2
+_MIN_R_SQUARED, _MIN_LEAD, _MIN_AXES = 0.9, 0.01, 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ def find_quaternions(states: np.ndarray) -> list[int]:
     for first in range(states.shape[1] - QUATERNION + 1):
         four = states[:, first : first + QUATERNION]
         error = np.abs(np.linalg.norm(four, axis=1) - 1).max(initial=0)
-        if error < _NORM and (np.ptp(four, axis=0) > 0).any():
+        if error < _NORM_TOLERANCE and (np.ptp(four, axis=0) > 0).any():
             errors[first] = float(error)
     blocks: list[int] = []
     for first in sorted(errors, key=errors.__getitem__):  # The best of overlapping blocks.
@@ -77,7 +77,7 @@ def find_turns(trajectories: Trajectories, blocks: Sequence[int]) -> Iterator[Tu
         convention = best.order, best.frame
         rivals = [turns for turns in candidates if (turns.order, turns.frame) != convention]
         lead = _average(best) - max(map(_average, rivals), default=0)
-        if sum(value >= _EXPLAINED for value in best.r_squared) >= _MIN_AXES and lead >= _LEAD:
+        if sum(r2 >= _MIN_R_SQUARED for r2 in best.r_squared) >= _MIN_AXES and lead >= _MIN_LEAD:
             yield best
 
 
@@ -89,10 +89,10 @@ def _fit_turns(trajectories: Trajectories, block: int) -> Iterator[Turns]:
     four = trajectories.states[:, block : block + QUATERNION]
     actions = trajectories.actions
     sums = np.concatenate([np.zeros((1, actions.shape[1])), actions.cumsum(0)])
-    for (order, elements), frame, lag in itertools.product(_ORDERS.items(), _FRAMES, _LAGS):
-        rows = trajectories.rows(min(lag, 0), max(lag, 0) + _WINDOW)
+    for (order, elements), frame, lag in itertools.product(_ELEMENT_ORDERS.items(), _FRAMES, _LAGS):
+        rows = trajectories.rows(min(lag, 0), max(lag, 0) + _WINDOW_ROWS)
         increments = _rotation_vectors(four[:, elements], rows + lag, frame)
-        summed = sums[rows + _WINDOW] - sums[rows]
+        summed = sums[rows + _WINDOW_ROWS] - sums[rows]
         squared, slopes = regress(summed, increments)
         for first in range(actions.shape[1] - 2):
             axes = np.arange(3)
@@ -105,7 +105,7 @@ def _fit_turns(trajectories: Trajectories, block: int) -> Iterator[Turns]:
 
 def _rotation_vectors(quaternion: np.ndarray, rows: np.ndarray, frame: str) -> np.ndarray:
     """Returns the rotation vectors over a window; quaternions begin with the real element."""
-    before, after = quaternion[rows], quaternion[rows + _WINDOW]
+    before, after = quaternion[rows], quaternion[rows + _WINDOW_ROWS]
     inverse = before * np.array([1, -1, -1, -1])
     rotations = _multiply(after, inverse) if frame == "base" else _multiply(inverse, after)
     rotations = rotations * np.where(rotations[:, :1] < 0, -1, 1)

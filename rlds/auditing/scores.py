@@ -16,18 +16,18 @@ from rlds.statistics.ranks import midranks
 
 __all__ = ["SCORES", "EpisodeScore", "compare_episodes", "rank_within_task", "score_episode"]
 
-_MIN_ROWS = 8
+_MIN_SPEED_ROWS = 8
 # The spectrum of speeds: the highest frequency in Hz, the least amplitude, the zero padding.
-_MAX_HERTZ, _MIN_AMPLITUDE, _PADDING = 10.0, 0.05, 4
+_MAX_HERTZ, _MIN_AMPLITUDE, _PADDING_FACTOR = 10.0, 0.05, 4
 # The number of compared rows, and the numbers of neighbours (k of Kraskov et al.).
-_BATCH, _NEIGHBOURS = 1024, (5, 6, 7)
+_BATCH_ROWS, _NUM_NEIGHBOURS = 1024, (5, 6, 7)
 # Repetitions of the comparison; the largest number of rows in all repetitions together.
-_REPEATS, _MAX_COMPARED = 3, 200_000
+_MAX_REPETITIONS, _MAX_COMPARED_ROWS = 3, 200_000
 # Rows per block, so that their distances to a batch fit into the cache of a processor.
-_BLOCK = 32
+_BLOCK_ROWS = 32
 # Quantiles at which values are clipped: of rows, and of the extremes of episodes.
-_ROW_QUANTILES, _LIMITS = (0.01, 0.99), (0.1, 0.9)
-_MIN_BATCH = 64
+_ROW_QUANTILES, _LIMIT_QUANTILES = (0.01, 0.99), (0.1, 0.9)
+_MIN_COMPARED_ROWS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ def score_episode(
     """
     displacements = np.diff(states, axis=0)
     speed = np.sqrt((displacements**2).sum(1))
-    if len(states) < _MIN_ROWS or not speed.any():
+    if len(states) < _MIN_SPEED_ROWS or not speed.any():
         return (float("nan"),) * 3 + (active,)
     third = np.sqrt((np.diff(states, 3, axis=0) ** 2).sum(1)).mean()
     steadiness = -float(np.log(third / speed.mean())) if third > 0 else float("nan")
@@ -125,7 +125,7 @@ def score_episode(
 
 
 def _spectral_arc_length(speed: np.ndarray, rate: float) -> float:
-    size = 2 ** int(np.ceil(np.log2(len(speed)))) * _PADDING
+    size = 2 ** int(np.ceil(np.log2(len(speed)))) * _PADDING_FACTOR
     spectrum = np.abs(np.fft.rfft(speed, size))
     spectrum /= spectrum.max()
     frequencies = np.fft.rfftfreq(size, 1 / rate)
@@ -153,7 +153,7 @@ def compare_episodes(
         _normalize([rows[:, columns] for rows in episode_rows if len(rows)])
         for columns in (slice(num_states), slice(num_states, None))
     )
-    if not (states.shape[1] and actions.shape[1]) or len(episode) < _MIN_BATCH:
+    if not (states.shape[1] and actions.shape[1]) or len(episode) < _MIN_COMPARED_ROWS:
         return {
             **dict.fromkeys(("information", "agreement"), np.full(len(episode_rows), np.nan)),
             **scores,
@@ -179,8 +179,8 @@ def _normalize(episode_columns: Sequence[np.ndarray]) -> np.ndarray:
         return np.empty((0, 0))
     columns = np.concatenate(episode_columns)
     low, high = np.quantile(columns, _ROW_QUANTILES, axis=0)
-    usual_low = np.quantile([rows.min(0) for rows in episode_columns], _LIMITS[0], axis=0)
-    usual_high = np.quantile([rows.max(0) for rows in episode_columns], _LIMITS[1], axis=0)
+    usual_low = np.quantile([rows.min(0) for rows in episode_columns], _LIMIT_QUANTILES[0], axis=0)
+    usual_high = np.quantile([rows.max(0) for rows in episode_columns], _LIMIT_QUANTILES[1], axis=0)
     clipped = np.clip(columns, np.maximum(low, usual_low), np.minimum(high, usual_high))
     spread = clipped.std(0)
     is_varying = spread > 0
@@ -190,8 +190,8 @@ def _normalize(episode_columns: Sequence[np.ndarray]) -> np.ndarray:
 
 def _draw_batches(num_rows: int) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(0)
-    for _ in range(min(_REPEATS, max(_MAX_COMPARED // num_rows, 1))):
-        yield from np.array_split(rng.permutation(num_rows), max(round(num_rows / _BATCH), 1))
+    for _ in range(min(_MAX_REPETITIONS, max(_MAX_COMPARED_ROWS // num_rows, 1))):
+        yield from np.array_split(rng.permutation(num_rows), max(round(num_rows / _BATCH_ROWS), 1))
 
 
 def _max_distances(rows: np.ndarray) -> np.ndarray:
@@ -199,8 +199,8 @@ def _max_distances(rows: np.ndarray) -> np.ndarray:
     num_rows = len(rows)
     distances = np.empty((num_rows, num_rows))
     columns = np.ascontiguousarray(rows.T)
-    for begin in range(0, num_rows, _BLOCK):
-        end = min(begin + _BLOCK, num_rows)
+    for begin in range(0, num_rows, _BLOCK_ROWS):
+        end = min(begin + _BLOCK_ROWS, num_rows)
         farthest = np.zeros((end - begin, num_rows - begin))
         differences = np.empty_like(farthest)
         for column in columns:
@@ -218,20 +218,20 @@ def _score_information(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     num_rows = len(states)
     # The digamma function of integers, except for a constant.
     psi = np.concatenate([[0.0, 0.0], np.cumsum(1 / np.arange(1, num_rows + 1))])
-    max_k = max(_NEIGHBOURS)
+    max_k = max(_NUM_NEIGHBOURS)
     joint = np.sort(np.partition(np.maximum(states, actions), max_k - 1, axis=1)[:, :max_k], axis=1)
     information = np.zeros(num_rows)
-    for neighbours in _NEIGHBOURS:
+    for neighbours in _NUM_NEIGHBOURS:
         radius = joint[:, neighbours - 1, None]
         num_near = [(distances < radius).sum(1) for distances in (states, actions)]
         information += psi[neighbours] + psi[num_rows] - psi[num_near[0] + 1] - psi[num_near[1] + 1]
-    return information / len(_NEIGHBOURS)
+    return information / len(_NUM_NEIGHBOURS)
 
 
 def _score_agreement(states: np.ndarray, actions: np.ndarray, episodes: np.ndarray) -> np.ndarray:
     """Returns the negated distance to the actions at the nearest states of other episodes."""
     distances = np.where(episodes[:, None] == episodes, np.inf, states)
-    nearest = np.argpartition(distances, _NEIGHBOURS[0] - 1, axis=1)[:, : _NEIGHBOURS[0]]
+    nearest = np.argpartition(distances, _NUM_NEIGHBOURS[0] - 1, axis=1)[:, : _NUM_NEIGHBOURS[0]]
     indices = np.arange(len(states))[:, None]
     differences = np.where(
         np.isfinite(distances[indices, nearest]), actions[indices, nearest], np.nan
@@ -247,8 +247,8 @@ def _score_novelty(sketches: np.ndarray) -> np.ndarray:
     if len(sketches) < 2 or not sketches.shape[1]:
         return novelty
     squares = (sketches**2).sum(1)
-    for begin in range(0, len(sketches), _BATCH):
-        batch = slice(begin, begin + _BATCH)
+    for begin in range(0, len(sketches), _BATCH_ROWS):
+        batch = slice(begin, begin + _BATCH_ROWS)
         distances = squares[batch, None] + squares - 2 * sketches[batch] @ sketches.T
         indices = np.arange(distances.shape[0])
         distances[indices, begin + indices] = np.inf

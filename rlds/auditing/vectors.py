@@ -21,9 +21,9 @@ __all__ = ["UsualValues", "VectorMeaning", "element_range", "learn_usual_values"
 # The largest relative difference of scales in one sentence.
 _SCALE_TOLERANCE = 0.1
 # The first attempt has no relations; later ones infer relations from episodes without faults.
-_ATTEMPTS = 3
+_MAX_ATTEMPTS = 3
 # The largest share of faulty episodes that are excluded.
-_MAX_FAULTY = 0.5
+_MAX_FAULTY_SHARE = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,7 @@ def learn_usual_values(fields: NumericFields) -> UsualValues:
     sample = fields.sample
     names = [*fields.state_names, *fields.action_names]
     faultless, relations = sample, list[ElementMeaning]()
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         pairs = [(episode.actions, episode.states) for episode in faultless]
         if attempt:
             relations = vote_on_meanings(pairs)
@@ -159,7 +159,7 @@ def learn_usual_values(fields: NumericFields) -> UsualValues:
         )
         faulty = {finding.episode for finding in find_faults(measured).findings}
         previous = faultless
-        if len(faulty) <= _MAX_FAULTY * len(sample):
+        if len(faulty) <= _MAX_FAULTY_SHARE * len(sample):
             faultless = [episode for index, episode in enumerate(sample) if index not in faulty]
         if attempt and [*map(id, faultless)] == [*map(id, previous)]:
             break  # A further attempt has the same result.

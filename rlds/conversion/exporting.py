@@ -43,7 +43,7 @@ __all__ = [
 # Error codes of a full disk, an exceeded quota, and a file that is too large.
 _FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Limit of episodes that one call of a worker compares, and the number of calls below the limit.
-_MAX_EPISODES_PER_CALL, _USUAL_CALLS = 64, 16
+_MAX_EPISODES_PER_CALL, _NUM_CALLS = 64, 16
 # Seconds that this process compares alone: sending a large source to workers takes as long.
 _SERIAL_SECONDS = 0.2
 # Placements of fields (`Placement.how`) whose values are not compared.
@@ -342,7 +342,7 @@ def _compare_written(
       ValueError: An episode differs; the message has the location.
     """
     episodes, count = comparison.read_back, len(comparison.written)
-    size = min(count // _USUAL_CALLS + 1, _MAX_EPISODES_PER_CALL)
+    size = min(count // _NUM_CALLS + 1, _MAX_EPISODES_PER_CALL)
     ranges = [range(n, min(n + size, count)) for n in range(0, count, size)]
     results = workers.run(comparison, ranges, delay=_SERIAL_SECONDS, on_advance=on_advance)
     num_steps = sum(steps for _, steps in results)

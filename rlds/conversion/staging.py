@@ -54,7 +54,7 @@ __all__ = ["StagedParts", "Staging", "remove_finished"]
 # Files of the staging folder: the fingerprint of the job, the mark of a complete dataset, the lock.
 _JOB_FILE, _JOINED_FILE, _LOCK_FILE = "job.json", "joined", "lock"
 # Decoded bytes that one process writes in the time that another one needs to start.
-_SMALL_BYTES = 64 << 20
+_MAX_SERIAL_BYTES = 64 << 20
 # The number of parts that are open for reading at the same time.
 _MAX_OPEN_PARTS = 2
 
@@ -113,7 +113,7 @@ class Staging:
                 self.parts = stream_parts(export.episodes)
                 size = decoded_size(export.episodes.source)
             is_single = len(self.parts) <= 1
-            self.is_small = is_single or 0 < size < _SMALL_BYTES
+            self.is_small = is_single or 0 < size < _MAX_SERIAL_BYTES
             if (is_single or (self.is_small and not even_small)) and not export.from_parts:
                 self.parts = []
 

@@ -28,10 +28,10 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["ActionsView"]
 
-_ACTION, _REMAINDER = f"{STEPS}{rlds.ACTION}", f"{STEPS}{ACTION_REMAINDER}"
+_ACTION, _REMAINDER_PATH = f"{STEPS}{rlds.ACTION}", f"{STEPS}{ACTION_REMAINDER}"
 _OTHER_KIND = {"delta": "absolute", "absolute": "delta"}
 # Rotations cannot be added by element. `wrist_roll` is a joint, `left_roll` is a rotation.
-_ROTATION = re.compile(
+_ROTATION_NAME = re.compile(
     r"((left|right|eef?|tcp|arm)[\W_])*(roll|pitch|yaw|[rq][xyzw]|(rot|quat|euler|axis).*)"
 )
 
@@ -55,7 +55,7 @@ class ActionsView(Change):
         fields = fields_of(base)
         if kind not in _OTHER_KIND:
             raise ValueError(f"action-as: got {kind!r}, expected one of {', '.join(_OTHER_KIND)}")
-        self._sign, self._has_remainder = (-1 if kind == "delta" else 1), _REMAINDER in fields
+        self._sign, self._has_remainder = (-1 if kind == "delta" else 1), _REMAINDER_PATH in fields
         field = fields.get(_ACTION)
         if not isinstance(field, Field) or field.column_dtype.kind != "f" or len(field.shape) != 1:
             raise ValueError("action-as: expected a field `action` that is a vector of floats")
@@ -69,15 +69,15 @@ class ActionsView(Change):
         if not self._state_elements:
             raise ValueError("action-as: the action has only grippers, which are not converted")
         new_field = Field(field.dtype, field.shape, doc="The rounding remainder of the action.")
-        old_field = fields.get(_REMAINDER, new_field)
+        old_field = fields.get(_REMAINDER_PATH, new_field)
         if (old_field.dtype, old_field.shape) != (new_field.dtype, new_field.shape):
             raise ValueError("action-as: the steps have another field `action_rest`; rename it")
-        new_fields = {path: field for path, field in fields.items() if path != _REMAINDER}
+        new_fields = {p: field for p, field in fields.items() if p != _REMAINDER_PATH}
         new_fields[_ACTION] = dataclasses.replace(field, kind=kind)
-        self.changed_paths = {_ACTION} if self._has_remainder else {_ACTION, _REMAINDER}
+        self.changed_paths = {_ACTION} if self._has_remainder else {_ACTION, _REMAINDER_PATH}
         self.options = {"action_as": kind}
         if not self._has_remainder:
-            new_fields[_REMAINDER] = new_field
+            new_fields[_REMAINDER_PATH] = new_field
         super().__init__(base, new_fields)
         episodes = Episodes(base, "+".join(base.splits))
         for conflict in contradictions_in(episodes):
@@ -89,14 +89,14 @@ class ActionsView(Change):
     @functools.cached_property
     @override
     def base_paths(self) -> Mapping[str, str]:
-        return {path: path for path in self.paths if path not in (_ACTION, _REMAINDER)}
+        return {path: path for path in self.paths if path not in (_ACTION, _REMAINDER_PATH)}
 
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
-        paths = {*fields} - {_REMAINDER}
+        paths = {*fields} - {_REMAINDER_PATH}
         if not self.makes(fields):
             return paths
-        remainder_paths = [_REMAINDER] if self._has_remainder else []
+        remainder_paths = [_REMAINDER_PATH] if self._has_remainder else []
         return paths | {_ACTION, *remainder_paths, *(path for _, path, _ in self._state_elements)}
 
     @override
@@ -111,10 +111,10 @@ class ActionsView(Change):
             states[:, element] = values[path][:, column]
         if values[rlds.FINAL_OBSERVATION_KNOWN]:
             states[-1:] = 0
-        stored_remainder = values.get(_REMAINDER) if self._has_remainder else None
+        stored_remainder = values.get(_REMAINDER_PATH) if self._has_remainder else None
         total, remainder = _sum_with_remainder(action, self._sign * states, stored_remainder)
-        values = {path: values[path] for path in values if path != _REMAINDER} | {_ACTION: total}
-        return values if self._has_remainder else {**values, _REMAINDER: remainder}
+        values = {p: values[p] for p in values if p != _REMAINDER_PATH} | {_ACTION: total}
+        return values if self._has_remainder else {**values, _REMAINDER_PATH: remainder}
 
 
 def _state_elements(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[int, str, int]]:
@@ -122,7 +122,7 @@ def _state_elements(action: Field, fields: Mapping[str, Any]) -> Iterator[tuple[
     for element, name in enumerate(action.names or ()):
         if "gripper" in name.lower():
             continue
-        if _ROTATION.fullmatch(name.lower()):
+        if _ROTATION_NAME.fullmatch(name.lower()):
             raise ValueError(f"action-as: {name!r} is an angle of a rotation, which has no sum")
         matches = [
             (path, field, field.names.index(name))  # type: ignore[union-attr]

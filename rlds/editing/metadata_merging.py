@@ -25,8 +25,8 @@ _Keys: TypeAlias = tuple[str, ...]
 _Value: TypeAlias = tuple[str, _Keys, Any]
 
 # Conversions and edits rewrite these entries, so they cannot conflict.
-_REGENERATED = ("conversion/*", "lineage/*")
-_MAX_CHARS = 60
+_REGENERATED_ENTRIES = ("conversion/*", "lineage/*")
+_MAX_QUOTED = 60
 
 
 def merge_metadata(
@@ -95,7 +95,7 @@ class _Rules:
     def __init__(self) -> None:
         registry = formats().values()
         counted = [name for format_ in registry for name in format_.counted]
-        self.is_counted = _compile_pattern([*_REGENERATED, *counted])
+        self.is_counted = _compile_pattern([*_REGENERATED_ENTRIES, *counted])
         provenance = [name for format_ in registry for name in format_.provenance]
         self.is_provenance = _compile_pattern(provenance)
         self._by_file = {tuple(name.split("/")) for format_ in registry for name in format_.by_file}
@@ -126,7 +126,7 @@ class _Rules:
                 key, both = "/".join((path, *keys)), [leaves.get(keys) for leaves in pair]
                 text, other_text = map(json.dumps, both)  # As texts, two NaN are equal.
                 if both[0] != both[1] and text != other_text and not self.is_counted(key):
-                    text, other_text = (shorten(text, _MAX_CHARS) for text in (text, other_text))
+                    text, other_text = (shorten(text, _MAX_QUOTED) for text in (text, other_text))
                     return f"{key}: {text} in {first}, {other_text} in {name}"
         return ""
 

@@ -30,7 +30,7 @@ from tfds_files.columns import stack
 __all__ = ["FlagsView", "TrimView"]
 
 _STEPS = f"{rlds.STEPS}/"
-_FLAGS = tuple(_STEPS + name for name in rlds.STEP_FLAGS)
+_FLAG_PATHS = tuple(_STEPS + name for name in rlds.STEP_FLAGS)
 
 
 class TrimView(View):
@@ -77,7 +77,7 @@ class TrimView(View):
         location = self.locate(split, index)
         if begin <= 0 and end < 0:
             return read_values(location, fields, rows)
-        episode, values = read_values(location, None if fields is None else {*fields, *_FLAGS})
+        episode, values = read_values(location, None if fields is None else {*fields, *_FLAG_PATHS})
         num_steps = num_steps_of(values)
         end = num_steps if end < 0 else min(end, num_steps)
         if begin >= end:
@@ -86,7 +86,7 @@ class TrimView(View):
                 f"{begin}:{end}"
             )
         trimmed = _trim(values, begin, end, is_cut=end < num_steps)
-        trimmed |= _step_flags(trimmed.get(_FLAGS[2]), end - begin, self.fields.flags)
+        trimmed |= _step_flags(trimmed.get(_FLAG_PATHS[2]), end - begin, self.fields.flags)
         origin, first = episode.origin, episode.origin.begin
         num_rows = origin.end - first  # With or without the final observation.
         if num_rows in (num_steps, num_steps - bool(values[rlds.FINAL_OBSERVATION_KNOWN])):
@@ -103,7 +103,7 @@ class FlagsView(View):
     """
 
     keeps_values, uses_all_steps = True, True
-    changed_paths = _FLAGS
+    changed_paths = _FLAG_PATHS
 
     def __init__(self, base: Source, mask: np.ndarray) -> None:
         super().__init__(base)
@@ -122,7 +122,7 @@ class FlagsView(View):
     @override
     def needs(self, fields: Collection[str]) -> Collection[str]:
         stored_names = {*self.bases[0].fields.flags, *self.bases[0].fields.steps}
-        flags = [path for name, path in zip(rlds.STEP_FLAGS, _FLAGS) if name in stored_names]
+        flags = [path for name, path in zip(rlds.STEP_FLAGS, _FLAG_PATHS) if name in stored_names]
         return {*fields, *flags}
 
     @override
@@ -131,7 +131,7 @@ class FlagsView(View):
     ) -> dict[str, Any]:
         if not self._mask[rows.episode_index]:
             return values
-        return values | _step_flags(values.get(_FLAGS[2]), len(rows.steps), rlds.STEP_FLAGS)
+        return values | _step_flags(values.get(_FLAG_PATHS[2]), len(rows.steps), rlds.STEP_FLAGS)
 
 
 def _trim(values: Mapping[str, Any], begin: int, end: int, *, is_cut: bool) -> dict[str, Any]:

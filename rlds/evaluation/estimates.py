@@ -29,7 +29,7 @@ __all__ = [
 # The largest number of bootstrap draws in a block.
 _MAX_BLOCK_DRAWS = 1 << 22
 # With fewer effective episodes, all intervals but Bernstein's are too narrow.
-_MIN_EPISODES = 30
+_MIN_EFFECTIVE_EPISODES = 30
 
 
 class Statistic(abc.ABC):
@@ -314,9 +314,9 @@ def _warn_of_few_episodes(estimate: Estimate, weights: np.ndarray) -> list[str]:
     num_weighted, effective = np.count_nonzero(weights), weights.sum() ** 2 / (weights @ weights)
     if estimate.weights is not None:
         effective = min(effective, estimate.weights.effective_sample_size)
-    if num_weighted < _MIN_EPISODES:
+    if num_weighted < _MIN_EFFECTIVE_EPISODES:
         reason = f"there are only {num_weighted} episodes"
-    elif effective < _MIN_EPISODES:
+    elif effective < _MIN_EFFECTIVE_EPISODES:
         reason = f"the effective number of episodes is {effective:.1f}"
     else:
         return []

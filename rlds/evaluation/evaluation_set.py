@@ -26,7 +26,7 @@ __all__ = ["EvaluationSet", "check_episode_weights", "check_gamma", "check_horiz
 # The number of steps in a batch of a tf.data.Dataset.
 _STEPS_PER_BATCH = 1024
 # The fields that mark the begin and the end of an episode.
-_FLAGS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT)
+_BOUNDARY_FIELDS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -484,7 +484,7 @@ def _read_table(table: Table, paths: Sequence[str]) -> Iterator[_Columns]:
         paths,
         lambda path: storage.is_image(path) or _is_image(fields[path].dtype, fields[path].shape),
     )
-    flags = [path for name in _FLAGS for path in fields if is_below(path, name)]
+    flags = [path for name in _BOUNDARY_FIELDS for path in fields if is_below(path, name)]
     names = list(dict.fromkeys([*role_paths, *flags]))
     for episodes, columns in table.blocks(names):
         yield (
@@ -507,7 +507,7 @@ def _read_episodes(episodes: Iterable[Any], paths: Sequence[str]) -> Iterator[_C
             columns = {name: np.asarray(leaf) for name, leaf in leaves_at(steps, role_paths)}
         except KeyError as error:
             raise KeyError(f"collect: episode {index}: {error.args[0]}") from None
-        flag_names = [name for name in _FLAGS if name in steps]
+        flag_names = [name for name in _BOUNDARY_FIELDS if name in steps]
         flags = {path: np.asarray(leaf) for path, leaf in leaves_at(steps, flag_names)}
         lengths = {name: len(column) for name, column in (columns | flags).items()}
         if len(set(lengths.values())) > 1:

@@ -22,10 +22,10 @@ __all__ = ["LinearQ", "fitted_q", "q_estimand", "value_bounds"]
 # The approximate number of feature values in a block of episodes, 32 MiB.
 _BLOCK_VALUES = 1 << 22
 # The approximate number of values in the matrices of a block of bootstrap samples, 256 MiB.
-_SAMPLES_VALUES = 1 << 25
+_BOOTSTRAP_BLOCK_VALUES = 1 << 25
 # With a larger condition number, the solution loses most of its digits.
-_MAX_CONDITION = 1e12
-_MAX_NAMES = 5
+_MAX_CONDITION_NUMBER = 1e12
+_MAX_SHOWN = 5
 
 
 def fitted_q(
@@ -219,10 +219,10 @@ class _Equations:
         equations = matrix / np.outer(scales, scales) / total + ridge * np.eye(d)
         condition = float(np.linalg.cond(equations))
         warnings = []
-        if not condition < _MAX_CONDITION:
+        if not condition < _MAX_CONDITION_NUMBER:
             # The null space is the features that the data does not determine.
             left, sizes, _ = np.linalg.svd(equations)
-            null_space = left[:, sizes <= sizes[0] / _MAX_CONDITION]
+            null_space = left[:, sizes <= sizes[0] / _MAX_CONDITION_NUMBER]
             message = (
                 f"the data does not determine the Q-function (condition number {condition:.1e}): "
                 "these features are 0 or constant in all transitions, or follow from the rest: "
@@ -292,7 +292,7 @@ class _Equations:
         """Returns the names of features, for messages."""
         columns, first = np.flatnonzero(is_named), np.arange(1)
         observations, actions = self.data.observations_at(first), self.data.actions_at(first)
-        names = [self.features.name(int(i), observations, actions) for i in columns[:_MAX_NAMES]]
+        names = [self.features.name(int(i), observations, actions) for i in columns[:_MAX_SHOWN]]
         num_more = len(columns) - len(names)
         return ", ".join(names) + (f" and {num_more} more" if num_more else "")
 
@@ -403,7 +403,7 @@ class LinearQ:
           The coefficients, NaN if a sample does not determine them; and the mean of the expected
           features at the starts of the episodes; both `[B, d]`.
         """
-        size = max(1, _SAMPLES_VALUES // len(self.coefficients) ** 2)
+        size = max(1, _BOOTSTRAP_BLOCK_VALUES // len(self.coefficients) ** 2)
         refits = [
             self._equations.refits(counts[i : i + size], self._scales, self._ridge)
             for i in range(0, len(counts), size)

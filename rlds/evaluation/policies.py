@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # The largest float32 below 1. Larger values round to 1, whose artanh is infinite.
-_MAX_FLOAT32 = 1.0 - 2.0**-24
+_MAX_FLOAT32_BELOW_1 = 1.0 - 2.0**-24
 # The exponential of a larger logarithm overflows.
 _MAX_LOG_STD = 700.0
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -339,7 +339,7 @@ class TanhGaussianPolicy(_NormalPolicy):
     """
 
     def __init__(
-        self, parameters: Callable[[Any], tuple[Any, Any]], *, clamp: float = _MAX_FLOAT32
+        self, parameters: Callable[[Any], tuple[Any, Any]], *, clamp: float = _MAX_FLOAT32_BELOW_1
     ) -> None:
         super().__init__(parameters)
         if not 0.0 < clamp < 1.0:
@@ -494,7 +494,7 @@ _NONLINEARITIES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda values: np.maximum(values, 0.0),
     "tanh": np.tanh,
 }
-_DEFAULT_BOUNDS = {"gaussian": None, "tanh_gaussian": (-20.0, 2.0)}
+_LOG_STD_BOUNDS = {"gaussian": None, "tanh_gaussian": (-20.0, 2.0)}
 _OUTPUT_LAYERS = ("last_fc", "last_fc_log_std")
 
 
@@ -502,7 +502,7 @@ def mlp_policy(
     arrays: Mapping[str, Any],
     *,
     log_std_bounds: tuple[float, float] | Literal["default"] | None = "default",
-    clamp: float = _MAX_FLOAT32,
+    clamp: float = _MAX_FLOAT32_BELOW_1,
     deterministic: bool = False,
 ) -> GaussianPolicy | TanhGaussianPolicy | DeterministicPolicy:
     """Returns the policy of a multilayer perceptron, from weights as in Deep-OPE and D4RL.
@@ -533,13 +533,13 @@ def mlp_policy(
     >>> mlp_policy(arrays, deterministic=True).mode(np.array([[1.0, -1.0]])).tolist()
     [[1.0, 0.0]]
     """
-    distribution = _parse_choice(arrays, "output_distribution", _DEFAULT_BOUNDS)
+    distribution = _parse_choice(arrays, "output_distribution", _LOG_STD_BOUNDS)
     network = _read_network(arrays, with_log_std=not deterministic)
     is_squashed = distribution == "tanh_gaussian"
     if deterministic:
         squash = np.tanh if is_squashed else np.asarray
         return DeterministicPolicy(lambda observations: squash(network(observations)[0]))
-    bounds = _DEFAULT_BOUNDS[distribution] if log_std_bounds == "default" else log_std_bounds
+    bounds = _LOG_STD_BOUNDS[distribution] if log_std_bounds == "default" else log_std_bounds
 
     def parameters(observations: Any) -> tuple[np.ndarray, np.ndarray]:
         mean, log_std = network(observations)

@@ -15,9 +15,9 @@ from rlds_ecosystem.files.stores import as_path, open_binary
 
 __all__ = ["load_policy"]
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # D4RL clamped actions to this limit before it computed the recorded log-probabilities.
-_D4RL_CLAMP = 0.999999
+_D4RL_ACTION_LIMIT = 0.999999
 
 
 def load_policy(
@@ -51,7 +51,7 @@ def load_policy(
         return SamplerPolicy(lambda observations, _: model(observations))
     arrays = read_d4rl_policy(name) if _is_d4rl(name) else read_deep_ope(name)
     try:
-        return mlp_policy(arrays, **{"clamp": _D4RL_CLAMP, **options})
+        return mlp_policy(arrays, **{"clamp": _D4RL_ACTION_LIMIT, **options})
     except (KeyError, ValueError) as error:
         raise SourceError(str(error.args[0]), file=name) from error
 
@@ -62,4 +62,4 @@ def _is_d4rl(path: str) -> bool:
         return True
     require_files(path)
     with open_binary(path) as file:
-        return file.read(len(_HDF5)) == _HDF5
+        return file.read(len(_HDF5_SIGNATURE)) == _HDF5_SIGNATURE

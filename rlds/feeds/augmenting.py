@@ -14,9 +14,8 @@ from rlds_ecosystem.model.names import suggest_names
 
 __all__ = ["CHANGES", "augment", "augment_batch"]
 
-_NUM_RANDOMS = 4
+_RANDOMS_PER_CHANGE = 4
 _ORDER = "augment_order"
-_IMAGE = "image_"
 
 
 def augment(image: np.ndarray, options: Mapping[str, Any], randoms: np.ndarray) -> np.ndarray:
@@ -70,12 +69,12 @@ def augment_batch(options: Mapping[str, Any], batch: Batch, rng: RowRandom) -> B
       rng: The random generator of the rows.
     """
     names = sorted({*batch["observation"], *batch["task"]})
-    for name in (name for name in names if name.startswith(_IMAGE)):
-        camera_options = options if _ORDER in options else options.get(name.removeprefix(_IMAGE))
+    for name in (name for name in names if name.startswith("image_")):
+        camera_options = options if _ORDER in options else options.get(name.removeprefix("image_"))
         if not camera_options:
             continue
         size = len(batch["action"])
-        randoms = rng.random((size, len(camera_options[_ORDER]), _NUM_RANDOMS))
+        randoms = rng.random((size, len(camera_options[_ORDER]), _RANDOMS_PER_CHANGE))
         for inputs in (batch["observation"], batch["task"]):
             images, mask = inputs.get(name), inputs["pad_mask_dict"].get(name)
             for row in np.flatnonzero(mask.reshape(size, -1).any(1)) if images is not None else ():

@@ -30,7 +30,7 @@ from rlds_ecosystem.model.nests import nest
 
 __all__ = ["Feed", "FeedIterator"]
 
-_REMAINDERS = ("carry", "drop", "short")
+_REMAINDER_MODES = ("carry", "drop", "short")
 _STATE_VERSION = 1
 _NUMBER_FIELDS = ("sample_number", "episode_number", "step_number", "part_number")
 # The limits of a block of batches: small batches are faster in blocks. Each block checks the state
@@ -102,8 +102,8 @@ class Feed:
             raise ValueError(f"batch_size must be positive, got {batch_size}")
         if epochs is not None and epochs < 1:
             raise ValueError(f"epochs must be positive, got {epochs}")
-        if remainder not in _REMAINDERS:
-            raise ValueError(f"remainder must be one of {_REMAINDERS}, got {remainder!r}")
+        if remainder not in _REMAINDER_MODES:
+            raise ValueError(f"remainder must be one of {_REMAINDER_MODES}, got {remainder!r}")
         if not 0 <= rank < world:
             raise ValueError(f"rank must be from 0 to {world - 1}, got {rank}; world={world}")
         if batch_size % world:

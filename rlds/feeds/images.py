@@ -89,8 +89,8 @@ class ImageDecoder:
         jpeg: Literal["accurate", "tf"] = "accurate",
         threads: int | None = 0,
     ) -> None:
-        if encoding not in _KINDS:
-            raise ValueError(f"encoding: got {encoding!r}, expected one of {list(_KINDS)}")
+        if encoding not in _FILE_KINDS:
+            raise ValueError(f"encoding: got {encoding!r}, expected one of {list(_FILE_KINDS)}")
         if jpeg not in ("accurate", "tf"):
             raise ValueError(f"jpeg: got {jpeg!r}, expected 'accurate' or 'tf'")
         if len(shape) != 3 or (threads or 0) < 0:
@@ -151,7 +151,7 @@ class ImageDecoder:
         return tfds_files.stack(images)
 
     def _list_kinds(self) -> list[_FileKind]:
-        kinds = _KINDS[self._feature.encoding_format]
+        kinds = _FILE_KINDS[self._feature.encoding_format]
         kinds = [kind for kind in kinds if self._feature.dtype in kind.dtypes]
         return [_TF_JPEG if kind is _JPEG and self._is_tf else kind for kind in kinds]
 
@@ -253,29 +253,29 @@ def _pillow() -> _Decode:
     return lambda *_: False
 
 
-_START_OF_JPEG = 0xFFD8
+_JPEG_START_MARKER = 0xFFD8
 _read_start = struct.Struct(">HHH").unpack_from
 # The segments before the frame of the image: marker, and length without the marker.
 _read_segment = struct.Struct(">HH").unpack_from
-_BEFORE_FRAME = frozenset({0xFFC4, 0xFFDB, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0)})
+_MARKERS_BEFORE_FRAME = frozenset({0xFFC4, 0xFFDB, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0)})
 # The depth, height, width and channels of a frame: baseline, extended, progressive.
 _read_frame = struct.Struct(">4xBHHB").unpack_from
-_FRAMES = frozenset({0xFFC0, 0xFFC1, 0xFFC2})
+_FRAME_MARKERS = frozenset({0xFFC0, 0xFFC1, 0xFFC2})
 
 
 def _read_jpeg_header(data: _Data) -> _Header | None:
     try:
         start, marker, length = _read_start(data)
-        if start != _START_OF_JPEG:
+        if start != _JPEG_START_MARKER:
             return None
         position = 2
-        while marker in _BEFORE_FRAME:
+        while marker in _MARKERS_BEFORE_FRAME:
             position += 2 + length
             marker, length = _read_segment(data, position)
         depth, height, width, channels = _read_frame(data, position)
     except struct.error:
         return None
-    return (height, width, channels) if marker in _FRAMES and depth == 8 else None
+    return (height, width, channels) if marker in _FRAME_MARKERS and depth == 8 else None
 
 
 # The length of the data of a chunk of a PNG file, and its kind.
@@ -308,7 +308,7 @@ _TF_JPEG = dataclasses.replace(
 )
 _PNG = _FileKind(_read_png_header, (*_BYTE_DTYPES, np.uint16), (_opencv, _pillow))
 # The file kinds by the encoding of a feature.
-_KINDS = {"": [_JPEG, _PNG], "jpeg": [_JPEG, _PNG], "png": [_PNG, _JPEG]}
+_FILE_KINDS = {"": [_JPEG, _PNG], "jpeg": [_JPEG, _PNG], "png": [_PNG, _JPEG]}
 
 
 def _decode_fast(data: _Data, row: np.ndarray, kinds: list[_FileKind]) -> bool:

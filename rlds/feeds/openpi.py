@@ -19,8 +19,8 @@ from rlds.statistics import FieldStatistics, Statistics, StatisticsPass
 
 __all__ = ["OpenpiSamples", "compute_statistics", "statistics_from_json", "statistics_to_json"]
 
-_NORM_STATS = "norm_stats"
-_ACTIONS = "actions"
+_NORM_STATS_KEY = "norm_stats"
+_ACTIONS_KEY = "actions"
 
 
 def statistics_to_json(statistics: Statistics) -> str:
@@ -34,13 +34,13 @@ def statistics_to_json(statistics: Statistics) -> str:
     Raises:
       ValueError: There are no quantiles 0.01 and 0.99.
     """
-    names = {STATE: STATE, ACTION: _ACTIONS}
+    names = {STATE: STATE, ACTION: _ACTIONS_KEY}
     fields = {
         name: _as_norm_stats(statistics[role], role)
         for role, name in names.items()
         if role in statistics
     }
-    return json.dumps({_NORM_STATS: fields}, indent=2)
+    return json.dumps({_NORM_STATS_KEY: fields}, indent=2)
 
 
 def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) -> Statistics:
@@ -58,7 +58,7 @@ def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) ->
       ValueError: The text has no such statistics, or they have fewer elements.
     """
     statistics = Statistics.from_json(text)
-    names = {STATE: STATE, _ACTIONS: ACTION}
+    names = {STATE: STATE, _ACTIONS_KEY: ACTION}
     fields = {
         role: _first_elements(statistics[name], (dims or {}).get(role), role)
         for name, role in names.items()

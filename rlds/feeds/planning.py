@@ -23,13 +23,13 @@ _WINDOW_SAMPLES = 32_768
 _SEGMENT_BYTES = 256 << 10
 # The minimum number of segments in a shuffle window.
 _MIN_SEGMENTS = 64
-_MIN_LANE_SEGMENTS, _MAX_LANES = 4, 64
+_MIN_LANE_SEGMENTS, _MAX_SHUFFLE_LANES = 4, 64
 _COMPRESSED_FRACTION = 0.1
-_DEFAULT_BYTES = 64
+_DEFAULT_VALUE_BYTES = 64
 # For remote data: the size of a segment, and the bytes to prefetch.
 _REMOTE_SEGMENT_BYTES, _PREFETCH_BYTES = 1 << 20, 64 << 20
 # The maximum number of samples to prefetch without segments: random samples share no ranges.
-_MAX_PREFETCH = 1024
+_MAX_PREFETCH_SAMPLES = 1024
 # The size of compressed chunks of logs; consecutive episodes share chunks.
 _CHUNK_BYTES = 1 << 20
 
@@ -109,7 +109,7 @@ def samples_ahead(samples: Samples, plan: Plan) -> int:
     if _list_episodic(samples):  # Prefetched episodes share the cache with the episodes in use.
         return min(int(table.cache_bytes / 4 / max(_episodic_bytes(samples), 1)), _WINDOW_SAMPLES)
     ahead = int(_PREFETCH_BYTES / max(_step_bytes(samples), 1))
-    return ahead if isinstance(plan.shuffle, SegmentShuffle) else min(ahead, _MAX_PREFETCH)
+    return ahead if isinstance(plan.shuffle, SegmentShuffle) else min(ahead, _MAX_PREFETCH_SAMPLES)
 
 
 def _reads_whole_episodes(samples: Samples) -> SegmentShuffle:
@@ -120,7 +120,7 @@ def _reads_whole_episodes(samples: Samples) -> SegmentShuffle:
     bytes_of_step = max(_episodic_bytes(samples), 1)
     longest = int(samples.counts().max(initial=1))
     # Small datasets have short segments, so each lane has several.
-    max_length = len(samples) // (_MAX_LANES * _MIN_LANE_SEGMENTS)
+    max_length = len(samples) // (_MAX_SHUFFLE_LANES * _MIN_LANE_SEGMENTS)
     length = max(longest, min(int(_CHUNK_BYTES / bytes_of_step), max_length), 1)
     steps = samples.table.cache_bytes / 2 / bytes_of_step
     return _interleave(length, max(int(min(_WINDOW_SAMPLES, steps) / length), 1), int(steps))
@@ -128,7 +128,7 @@ def _reads_whole_episodes(samples: Samples) -> SegmentShuffle:
 
 def _interleave(length: int, window: int, steps: int) -> SegmentShuffle:
     """Returns a shuffle with the maximum number of lanes, given enough segments per lane."""
-    lanes = min(max(window, steps // length) // _MIN_LANE_SEGMENTS, _MAX_LANES)
+    lanes = min(max(window, steps // length) // _MIN_LANE_SEGMENTS, _MAX_SHUFFLE_LANES)
     return SegmentShuffle(length, window, 1 << max(lanes.bit_length() - 1, 0))
 
 
@@ -145,7 +145,7 @@ def _episodic_bytes(samples: Samples) -> float:
 def bytes_in_memory(samples: Samples, path: str) -> float:
     """Returns the approximate bytes of a value of a field; image files are compressed."""
     field = samples.table.storage.fields[path]
-    size = row_bytes(field, _DEFAULT_BYTES)
+    size = row_bytes(field, _DEFAULT_VALUE_BYTES)
     return size * _COMPRESSED_FRACTION if field.encoding else size
 
 

@@ -16,8 +16,8 @@ from rlds_ecosystem.model.nests import nest
 
 __all__ = ["PrioritizedFeed", "SumTree"]
 
-_VERSION = 1
-_WEIGHT, _INDEX = "importance_weight", "sample_number"
+_STATE_VERSION = 1
+_WEIGHT_FIELD, _INDEX_FIELD = "importance_weight", "sample_number"
 
 
 class SumTree:
@@ -36,7 +36,7 @@ class SumTree:
     (7.0, [0, 2])
     """
 
-    _FANOUT = 64
+    _CHILDREN_PER_NODE = 64
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = np.array(values, np.float64)
@@ -45,7 +45,7 @@ class SumTree:
             self._levels.append(self._as_nodes(self._levels[-1].sum(axis=1)))
 
     def _as_nodes(self, values: np.ndarray) -> np.ndarray:
-        rows = np.zeros((-(-len(values) // self._FANOUT), self._FANOUT))
+        rows = np.zeros((-(-len(values) // self._CHILDREN_PER_NODE), self._CHILDREN_PER_NODE))
         rows.reshape(-1)[: len(values)] = values
         return rows
 
@@ -63,7 +63,7 @@ class SumTree:
         self.values[nodes] = sums
         for level in self._levels:
             level.reshape(-1)[nodes] = sums
-            nodes = np.unique(nodes // self._FANOUT)
+            nodes = np.unique(nodes // self._CHILDREN_PER_NODE)
             sums = level[nodes].sum(axis=1)
 
     def find(self, sums: np.ndarray) -> np.ndarray:
@@ -73,11 +73,11 @@ class SumTree:
             children = level[nodes]
             upper_bounds = np.cumsum(children, axis=1)
             # Rounding may exceed the last positive value.
-            last = self._FANOUT - 1 - np.argmax(children[:, ::-1] > 0, axis=1)
+            last = self._CHILDREN_PER_NODE - 1 - np.argmax(children[:, ::-1] > 0, axis=1)
             child = np.minimum((upper_bounds <= remainders[:, np.newaxis]).sum(axis=1), last)
             previous_bounds = upper_bounds[np.arange(len(child)), child - 1]
             remainders = np.maximum(remainders - np.where(child > 0, previous_bounds, 0.0), 0.0)
-            nodes = nodes * self._FANOUT + child
+            nodes = nodes * self._CHILDREN_PER_NODE + child
         return nodes
 
 
@@ -138,7 +138,7 @@ class PrioritizedFeed(Iterator[Batch]):
             )
         if not len(samples):
             raise ValueError(f"there are no samples: {samples!r}. The episodes may be too short")
-        if duplicates := samples.spec.keys() & {_WEIGHT, _INDEX}:
+        if duplicates := samples.spec.keys() & {_WEIGHT_FIELD, _INDEX_FIELD}:
             raise ValueError(f"the samples already have a field {min(duplicates)!r}")
         self.samples, self.batch_size, self.seed = samples, operator.index(batch_size), seed
         self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
@@ -169,8 +169,8 @@ class PrioritizedFeed(Iterator[Batch]):
         weights /= weights.max()
         rank_rows = slice(self.rank, None, self.world)
         columns = self.samples.batch_columns(sample_indices[rank_rows], epoch=self.batch)
-        columns[_INDEX] = sample_indices[rank_rows]
-        columns[_WEIGHT] = weights[rank_rows].astype(np.float32)
+        columns[_INDEX_FIELD] = sample_indices[rank_rows]
+        columns[_WEIGHT_FIELD] = weights[rank_rows].astype(np.float32)
         self.batch += 1
         return nest({path: stack_rows(column) for path, column in columns.items()})
 
@@ -197,7 +197,7 @@ class PrioritizedFeed(Iterator[Batch]):
     def state_dict(self) -> dict[str, Any]:
         """Returns the state to resume, with a copy of all priorities (8 bytes each)."""
         return {
-            "version": _VERSION,
+            "version": _STATE_VERSION,
             "batch": self.batch,
             "beta": self.beta,
             "identity": self._identity(),
@@ -210,7 +210,7 @@ class PrioritizedFeed(Iterator[Batch]):
         Raises:
           ValueError: The state is of other data, samples or arguments.
         """
-        if (state.get("version"), state.get("identity")) != (_VERSION, self._identity()):
+        if (state.get("version"), state.get("identity")) != (_STATE_VERSION, self._identity()):
             raise ValueError(
                 "the state does not fit this feed: the data, the samples, the batch size, the seed "
                 "or alpha differ"

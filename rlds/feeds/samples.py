@@ -55,9 +55,9 @@ Columns: TypeAlias = dict[str, np.ndarray]
 Batch: TypeAlias = dict[str, Any]
 
 _PADDINGS = ("edge", "zeros")
-_STRATEGIES = ("uniform", "last", "geometric")
+_GOAL_STRATEGIES = ("uniform", "last", "geometric")
 # The number of samples in a batch of a filter function.
-_FILTER_BLOCK = 4096
+_FILTER_BATCH_SIZE = 4096
 
 
 class StepTable(Protocol):
@@ -789,8 +789,8 @@ class _Goals:
     goal_field: str | None
 
     def __post_init__(self) -> None:
-        if self.strategy not in _STRATEGIES:
-            raise ValueError(f"strategy must be one of {_STRATEGIES}, got {self.strategy!r}")
+        if self.strategy not in _GOAL_STRATEGIES:
+            raise ValueError(f"strategy must be one of {_GOAL_STRATEGIES}, got {self.strategy!r}")
         if self.max_distance is not None and self.max_distance < 1:
             raise ValueError(f"max_distance must be positive, got {self.max_distance}")
         if not 0.0 < self.gamma < 1.0:
@@ -1073,8 +1073,8 @@ def _find_kept_indices(
     """Returns the indices of the samples that a filter function keeps."""
     inputs = samples if fields is None else samples.with_table(samples.table.select(fields))
     kept_indices = []
-    for begin in range(0, len(samples), _FILTER_BLOCK):
-        indices = np.arange(begin, min(begin + _FILTER_BLOCK, len(samples)))
+    for begin in range(0, len(samples), _FILTER_BATCH_SIZE):
+        indices = np.arange(begin, min(begin + _FILTER_BATCH_SIZE, len(samples)))
         mask = np.asarray(keep(inputs.batch(indices)))
         if mask.dtype != bool or mask.shape != indices.shape:
             expected = f"expected bool of shape {indices.shape}"

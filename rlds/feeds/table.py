@@ -53,8 +53,8 @@ from tfds_files.features import leaves_of
 
 __all__ = ["Table", "open", "several"]
 
-_MAX_CACHE_BYTES, _MAX_DISK_BYTES = 512 << 20, 32 << 30
-_MAX_NAMES = 4
+_DEFAULT_CACHE_BYTES, _DEFAULT_DISK_BYTES = 512 << 20, 32 << 30
+_MAX_SHOWN_NAMES = 4
 # The approximate bytes in a block of episodes.
 _BLOCK_BYTES = 4 << 20
 
@@ -68,8 +68,8 @@ def open(
     format: str | None = None,
     jpeg: Literal["accurate", "tf"] = "accurate",
     threads: int | None = None,
-    cache_bytes: int = _MAX_CACHE_BYTES,
-    disk_bytes: int = _MAX_DISK_BYTES,
+    cache_bytes: int = _DEFAULT_CACHE_BYTES,
+    disk_bytes: int = _DEFAULT_DISK_BYTES,
     verify: bool = False,
     decode_images: bool = True,
     progress: bool | None = None,
@@ -762,5 +762,5 @@ def list_names(names: Sequence[str]) -> str:
     >>> list_names(["a", "b", "c", "d", "e", "f"])
     'a, b, c, d and 2 more'
     """
-    ellipsis = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"{', '.join(names[:_MAX_NAMES])}{ellipsis}"
+    ellipsis = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
+    return f"{', '.join(names[:_MAX_SHOWN_NAMES])}{ellipsis}"

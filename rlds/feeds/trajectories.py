@@ -32,8 +32,8 @@ Trajectory: TypeAlias = dict[str, Any]
 # The prefix of a marker, which stands for an image in a function: its step and field.
 _MARKER = b"\0rlds image "
 _IMAGE_RANK = 2
-_DEFAULT_BYTES = 64
-_METADATA_KEY = "traj_metadata"
+_DEFAULT_VALUE_BYTES = 64
+_METADATA_FIELD = "traj_metadata"
 
 
 def map_episodes(
@@ -160,7 +160,7 @@ class _TrajectoryStorage(CachedStorage):
             leaves = {
                 path: _as_column(value)
                 for path, value in named_leaves(returned)
-                if path.partition("/")[0] != _METADATA_KEY
+                if path.partition("/")[0] != _METADATA_FIELD
             }
             lengths = {len(column): path for path, column in leaves.items()}
             if len(lengths) > 1:
@@ -222,7 +222,7 @@ class _TrajectoryStorage(CachedStorage):
         if path in self._base_of:
             return self._base.is_random(self._base_of[path])
         computed = [field for path, field in self.fields.items() if path not in self._base_of]
-        width = sum(row_bytes(field, _DEFAULT_BYTES) for field in computed)
+        width = sum(row_bytes(field, _DEFAULT_VALUE_BYTES) for field in computed)
         return width * int(self.summaries.num_steps.sum()) <= self.cache.max_bytes
 
     @override

@@ -26,7 +26,7 @@ __all__ = ["UniformFields", "unify"]
 _STEPS = f"{rlds.STEPS}/"
 _Path: TypeAlias = str | Sequence[str | None] | None
 _IMAGE_RANK = 3
-_MASK = "_mask"
+_MASK_SUFFIX = "_mask"
 
 
 def unify(
@@ -143,7 +143,7 @@ class UniformFields(View):
             if path not in base_fields:
                 raise KeyError(f"no field {path!r}; {suggest_fields(path, base_fields)}")
         # Masks are constant over steps, except for texts.
-        self._masks = {f"{path}{_MASK}": self._mask(path) for path in targets}
+        self._masks = {f"{path}{_MASK_SUFFIX}": self._mask(path) for path in targets}
         masks = {path: Field(np.bool_, mask.shape) for path, mask in self._masks.items()}
         self.columns: dict[str, Field] = {**targets, **masks}
         self.changed_paths = {_STEPS + path for path in self.columns}
@@ -218,7 +218,7 @@ class UniformFields(View):
         """Returns the column of a field, or of a mask."""
         size = len(rows.steps)
         if path not in self._targets:
-            field_path = path.removesuffix(_MASK)
+            field_path = path.removesuffix(_MASK_SUFFIX)
             if not self._targets[field_path].is_text:
                 return np.repeat(self._masks[path][np.newaxis], size, axis=0)
             texts = rows.base_values(self.needs([_STEPS + field_path]), self.base_steps(*rows[:3]))

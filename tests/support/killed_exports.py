@@ -93,7 +93,7 @@ def run(kind, format, source, target):
     import rlds
     from rlds.conversion import parts, staging
 
-    parts._MAX_EPISODES, staging._SMALL_BYTES = 8, 0
+    parts._MAX_EPISODES, staging._MAX_SERIAL_BYTES = 8, 0
     if kind == "convert":
         rlds.sources.export(source, format, target, jobs=2, **TARGETS[format][1])
     else:

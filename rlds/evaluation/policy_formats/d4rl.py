@@ -25,8 +25,8 @@ __all__ = ["read_d4rl_policy"]
 
 # The key of the constants of an HDF5 file in the metadata of a converted dataset.
 METADATA_KEY = "hdf5"
-_METADATA, _POLICY = "metadata", "policy"
-_GROUP = f"{_METADATA}/{_POLICY}"
+_METADATA_GROUP, _POLICY_GROUP = "metadata", "policy"
+_POLICY_PATH = f"{_METADATA_GROUP}/{_POLICY_GROUP}"
 _NO_POLICY = "the file has no policy; only D4RL files recorded by one policy have it, from v1 on"
 
 
@@ -50,14 +50,14 @@ def read_d4rl_policy(path: str | os.PathLike[str]) -> dict[str, Any]:
     arrays = {}
     with hdf5.read() as file:
         group = file
-        for name in (_METADATA, _POLICY):
+        for name in (_METADATA_GROUP, _POLICY_GROUP):
             if not hdf5.has(group, name):
-                raise hdf5.error(_NO_POLICY, _GROUP)
-            group = hdf5.member(group, name, _GROUP)
+                raise hdf5.error(_NO_POLICY, _POLICY_PATH)
+            group = hdf5.member(group, name, _POLICY_PATH)
         for name, item in hdf5.items(group):
             if is_array(item):
                 if item.shape is None:
-                    raise hdf5.error("the array has no values", f"{_GROUP}/{name}")
+                    raise hdf5.error("the array has no values", f"{_POLICY_PATH}/{name}")
                 arrays[name] = item[()]
     return arrays
 
@@ -67,10 +67,10 @@ def _read_converted(path: str | os.PathLike[str]) -> dict[str, Any]:
     with source_errors(folder):
         metadata = FolderSource(path).source_info.metadata.get(METADATA_KEY, {})
         arrays = {
-            name.removeprefix(f"{_GROUP}/"): decode_value(value)
+            name.removeprefix(f"{_POLICY_PATH}/"): decode_value(value)
             for name, value in metadata.get("constants", {}).items()
-            if name.startswith(f"{_GROUP}/")
+            if name.startswith(f"{_POLICY_PATH}/")
         }
     if not arrays:
-        raise SourceError(_NO_POLICY, file=folder, field=_GROUP)
+        raise SourceError(_NO_POLICY, file=folder, field=_POLICY_PATH)
     return arrays

@@ -31,9 +31,9 @@ from rlds_ecosystem.files.stores import as_path
 
 __all__ = ["DeepOpePolicy", "read_deep_ope", "read_deep_ope_index"]
 
-_PATH, _AGENT, _MEAN = "policy_path", "agent_name", "return_mean"
-_TASKS = ("task.task_names", "task.task_name")
-_DEVIATIONS = ("return_std:", "return_std")
+_PATH_KEY, _AGENT_KEY, _RETURN_MEAN_KEY = "policy_path", "agent_name", "return_mean"
+_TASK_KEYS = ("task.task_names", "task.task_name")
+_RETURN_STD_KEYS = ("return_std:", "return_std")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,22 +91,22 @@ def read_deep_ope_index(
 
 
 def _read_policy(record: Mapping[str, Any], root: Any) -> DeepOpePolicy:
-    path, agent = _read_text(record, _PATH), _read_text(record, _AGENT)
+    path, agent = _read_text(record, _PATH_KEY), _read_text(record, _AGENT_KEY)
     if "\\" in path or not all(name.strip(".") for name in path.split("/")):
-        raise ValueError(f"{_PATH} is {path!r:.100}, expected a path below the folder")
-    name, tasks = _read_first_value(record, *_TASKS)
+        raise ValueError(f"{_PATH_KEY} is {path!r:.100}, expected a path below the folder")
+    name, tasks = _read_first_value(record, *_TASK_KEYS)
     tasks = tasks if isinstance(tasks, list) else [tasks]
     if not tasks or not all(isinstance(task, str) for task in tasks):
         raise ValueError(f"{name} is {tasks!r:.100}, expected the names of tasks")
-    read_keys = {_PATH, _AGENT, _MEAN, *_TASKS, *_DEVIATIONS}
+    read_keys = {_PATH_KEY, _AGENT_KEY, _RETURN_MEAN_KEY, *_TASK_KEYS, *_RETURN_STD_KEYS}
     other_settings = {name: value for name, value in record.items() if name not in read_keys}
     return DeepOpePolicy(
         name=path.removesuffix(".pkl"),
         path=os.fspath(root / path),
         tasks=tuple(tasks),
         agent=agent,
-        return_mean=_parse_float(record, _MEAN),
-        return_std=_parse_float(record, *_DEVIATIONS),
+        return_mean=_parse_float(record, _RETURN_MEAN_KEY),
+        return_std=_parse_float(record, *_RETURN_STD_KEYS),
         settings={name: value for name, value in other_settings.items() if _is_set(value)},
     )
 

@@ -29,8 +29,8 @@ from rlds_ecosystem.model.names import suggest_names
 __all__ = ["ShardedSingleStepDataset", "StepData"]
 
 _STATE, _ACTION, _VIDEO, _LANGUAGE = "state", "action", "video", "language"
-_ORIGINAL = "original_key"
-_DEFAULTS = {_STATE: "observation.state", _ACTION: "action"}
+_ORIGINAL_KEY = "original_key"
+_DEFAULT_NAMES = {_STATE: "observation.state", _ACTION: "action"}
 _TASK, _ANNOTATION = "task", "annotation."
 _QUANTILES = {"q01", "q99"}
 
@@ -132,7 +132,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
             raise KeyError(f"{self._folder}/modality.json: no {group} {name!r}; {hint}")
         entry = self._modality[group][name]
         default_features = {_VIDEO: f"observation.images.{key}", _LANGUAGE: f"{_ANNOTATION}{name}"}
-        original = entry.get(_ORIGINAL, _DEFAULTS.get(kind, default_features.get(kind)))
+        original = entry.get(_ORIGINAL_KEY, _DEFAULT_NAMES.get(kind, default_features.get(kind)))
         is_of_task = original not in self._meta.paths and original != default_features[_LANGUAGE]
         if original == "task_index" or (kind == _LANGUAGE and is_of_task):
             return "", slice(None)
@@ -204,7 +204,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
             offset_steps = step + np.array(self.modality_configs[kind].delta_indices)
             clipped = self._clip_steps(kind, key, offset_steps, episode.index.max())
             rows = episode[f"{kind}.{key}"].loc[clipped].tolist()
-            value = np.vstack(rows).astype(np.float32) if kind in _DEFAULTS else rows
+            value = np.vstack(rows).astype(np.float32) if kind in _DEFAULT_NAMES else rows
             values[kind, key] = [value[0] if kind == _LANGUAGE else value]
         return values
 
@@ -237,7 +237,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
             row_episodes = np.repeat(episodes, offset_steps.shape[1])
             column = self._meta.table.take(row_episodes, clipped.reshape(-1), [path])[path]
             column = column.reshape(*offset_steps.shape, *column.shape[1:])
-            if kind in _DEFAULTS:
+            if kind in _DEFAULT_NAMES:
                 column = column.reshape(*offset_steps.shape, -1)[..., elements].astype(np.float32)
             is_text = kind == _LANGUAGE
             values[kind, key] = self._texts(path, column[:, 0].ravel()) if is_text else column
@@ -280,7 +280,7 @@ class ShardedSingleStepDataset(_Base):  # type: ignore[misc]
 
     def get_dataset_statistics(self) -> dict[str, Any]:
         """Returns the statistics of the state and action vectors."""
-        vectors = {key: column for key, column in self._columns.items() if key[0] in _DEFAULTS}
+        vectors = {key: column for key, column in self._columns.items() if key[0] in _DEFAULT_NAMES}
         names = {path: name for name, path in self._meta.paths.items()}
         file_stats = self._meta._read_stats().items()
         stats = {name: values for name, values in file_stats if values.keys() >= _QUANTILES}

@@ -59,17 +59,17 @@ _IterableDataset: Any = class_of("torch.utils.data", "IterableDataset")
 
 _REWARD, _TIMESTAMP = "next.reward", "timestamp"
 _TASK, _TASK_INDEX = "language_instruction", "task_index"
-_SCALARS = {
+_SCALAR_DTYPES = {
     _TIMESTAMP: "float32",
     **dict.fromkeys(("frame_index", "episode_index", "index", _TASK_INDEX), "int64"),
 }
 _EXCLUDED_FIELDS = (rlds.IS_FIRST, rlds.IS_LAST, rlds.IS_TERMINAL, rlds.DISCOUNT, _TASK)
-_QUANTITIES, _QUANTILES = ("min", "max", "mean", "std"), (0.01, 0.1, 0.5, 0.9, 0.99)
+_STATISTIC_NAMES, _QUANTILES = ("min", "max", "mean", "std"), (0.01, 0.1, 0.5, 0.9, 0.99)
 _MAX_SAMPLED_FRAMES = 64
 _ITEMS_PER_READ = 16  # The number of items that a stream reads at once.
-_STATS, _ROW = "meta/stats.json", "lerobot/row"
+_STATS_FILE, _ROW = "meta/stats.json", "lerobot/row"
 # Entries of info.json that the metadata has as attributes.
-_SETTINGS = (
+_INFO_SETTINGS = (
     *("data_path", "video_path", "chunks_size"),
     *("data_files_size_in_mb", "video_files_size_in_mb"),
 )
@@ -224,7 +224,7 @@ class LeRobotDatasetMetadata:
         metadata = getattr(episodes, "metadata", {})
         self._is_lerobot = isinstance(episodes, Episodes) and episodes.format == "lerobot"
         self._stored_info = info = metadata.get("lerobot", {}).get("info", {})
-        for name in _SETTINGS:
+        for name in _INFO_SETTINGS:
             setattr(self, name, info.get(name))
         meaning = find_meaning(name_of(source)) if source is not None else None
         self._fps = fps or info.get("fps") or rate_in(metadata) or (meaning and meaning.control_hz)
@@ -237,7 +237,7 @@ class LeRobotDatasetMetadata:
         }
         for feature in self.features.values():
             feature["shape"] = tuple(feature["shape"])
-        for name, dtype in _SCALARS.items():
+        for name, dtype in _SCALAR_DTYPES.items():
             self.features[name] = {"dtype": dtype, "shape": (1,), "names": None}
         lengths = self.table.steps(only_real=True).counts()
         self._episode_ends = np.cumsum(lengths)
@@ -250,7 +250,7 @@ class LeRobotDatasetMetadata:
             name = _REWARD if path == rlds.REWARD else path.replace("/", ".")
             if (
                 path not in _EXCLUDED_FIELDS
-                and name not in _SCALARS
+                and name not in _SCALAR_DTYPES
                 and (not features or name in features)
             ):
                 paths[name] = path
@@ -457,7 +457,7 @@ class LeRobotDatasetMetadata:
             return {}
         source = self.table.episodes.source
         num_stored = sum(reading.count(source, split) or 0 for split in source.splits)
-        file = self.root / _STATS
+        file = self.root / _STATS_FILE
         if num_stored != self.total_episodes or not file.exists():
             return {}
         stats = {}
@@ -487,7 +487,7 @@ class LeRobotDatasetMetadata:
         for name in cameras:
             frames = [image.reshape(-1, image.shape[-1]) for image in samples[self.paths[name]]]
             pixels = self.pixels(name, np.concatenate(frames).astype(np.float64))
-            values = {key: getattr(pixels, key)(axis=0) for key in _QUANTITIES}
+            values = {key: getattr(pixels, key)(axis=0) for key in _STATISTIC_NAMES}
             quantiles = np.quantile(pixels, _QUANTILES, axis=0)
             values |= {_quantile_name(q): value for q, value in zip(_QUANTILES, quantiles)}
             stats[name] = {key: value.reshape(-1, 1, 1) for key, value in values.items()}
@@ -815,7 +815,7 @@ def _to_tensors(batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
 
 def statistics_of(field: FieldStatistics) -> dict[str, np.ndarray]:
     """Returns the statistics of a field, by their names in LeRobot and GR00T."""
-    statistics = {name: getattr(field, name) for name in _QUANTITIES}
+    statistics = {name: getattr(field, name) for name in _STATISTIC_NAMES}
     return statistics | {_quantile_name(q): value for q, value in field.quantiles.items()}
 
 

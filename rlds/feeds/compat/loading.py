@@ -43,7 +43,7 @@ __all__ = [
 _OBSERVATION = "observation"
 _CAMERAS = ("primary", "secondary", "wrist")
 _STANDARD_STATE = "proprio"
-_UNNEEDED = {
+_IGNORED_ARGUMENTS = {
     *("shuffle", "num_parallel_reads", "num_parallel_calls"),
     "force_recompute_dataset_statistics",
 }
@@ -209,7 +209,7 @@ def load(
       NotImplementedError: Depth images are requested.
       ValueError: A function failed, or there are no episodes.
     """
-    if unknown := sorted(unneeded.keys() - _UNNEEDED):
+    if unknown := sorted(unneeded.keys() - _IGNORED_ARGUMENTS):
         raise TypeError(f"{name}: there is no argument {unknown[0]!r}")
     if depth_obs_keys and any(depth_obs_keys.values()):
         raise NotImplementedError("depth_obs_keys: depth images are not supported here")

@@ -39,8 +39,8 @@ from rlds_ecosystem import import_extra
 
 __all__ = ["make_interleaved_dataset", "make_oxe_dataset_kwargs_and_weights", "make_single_dataset"]
 
-_ENCODINGS = ("EEF_POS", "JOINT_POS", "JOINT_POS_BIMANUAL", "JOINT_POS_BIMANUAL_NAV")
-_KINDS = {"normal": "normal", "bounds": "bounds_q99"}
+_ACTION_ENCODINGS = ("EEF_POS", "JOINT_POS", "JOINT_POS_BIMANUAL", "JOINT_POS_BIMANUAL_NAV")
+_NORMALIZATION_KINDS = {"normal": "normal", "bounds": "bounds_q99"}
 
 
 def make_single_dataset(
@@ -159,7 +159,7 @@ def make_oxe_dataset_kwargs_and_weights(
                 name,
                 data_dir,
                 load_camera_views,
-                encodings=_ENCODINGS,
+                encodings=_ACTION_ENCODINGS,
                 has_state=load_proprio,
                 has_language=load_language,
                 normalization=action_proprio_normalization_type,
@@ -186,7 +186,7 @@ def _load_samples(
     loaded, kind, is_normalized = _load(train, **dataset)
     options: dict[str, Any] = {"kind": kind, "draw_seed": seed}
     options["statistics"] = loaded.statistics if is_normalized else None
-    if kind == _KINDS["bounds"]:
+    if kind == _NORMALIZATION_KINDS["bounds"]:
         options["revise"] = loading.EqualBounds(zero_constants=False)
     sizes = frame.get("resize_size") or {}
     if isinstance(sizes, Mapping):
@@ -211,9 +211,9 @@ def _load(
     if ignore_errors:
         raise NotImplementedError("ignore_errors is not supported: unreadable data raises an error")
     normalization = action_proprio_normalization_type
-    kind = _KINDS.get(str(getattr(normalization, "value", normalization)))
+    kind = _NORMALIZATION_KINDS.get(str(getattr(normalization, "value", normalization)))
     if kind is None:
-        expected = f"got {normalization!r}, expected one of {list(_KINDS)}"
+        expected = f"got {normalization!r}, expected one of {list(_NORMALIZATION_KINDS)}"
         raise ValueError(f"action_proprio_normalization_type: {expected}")
     state = () if proprio_obs_key is None else (proprio_obs_key,)
     return loading.load(**dataset, train=train, state_obs_keys=state), kind, not skip_norm

@@ -49,10 +49,10 @@ __all__ = [
     "RLDSDataset",
 ]
 
-_EXTERIOR = ("observation/exterior_image_1_left", "observation/exterior_image_2_left")
-_TEXTS = ("language_instruction", "language_instruction_2", "language_instruction_3")
-_FOLDER, _FILE = "episode_metadata/recording_folderpath", "episode_metadata/file_path"
-_SUCCESS = "success"
+_EXTERIOR_CAMERAS = ("observation/exterior_image_1_left", "observation/exterior_image_2_left")
+_INSTRUCTION_FIELDS = ("language_instruction", "language_instruction_2", "language_instruction_3")
+_FOLDER_FIELD, _FILE_FIELD = "episode_metadata/recording_folderpath", "episode_metadata/file_path"
+_SUCCESS_WORD = "success"
 
 
 class DroidActionSpace(enum.Enum):
@@ -189,19 +189,19 @@ def _samples(
     """Returns the samples of the successful episodes that the filter keeps."""
     indices = split_indices(table.episodes, True, has_validation=False)
     names = np.array([source_key(table.episodes, n) for n in range(table.num_episodes)], object)
-    if _FILE in dict(leaves_at(table.episodes.spec, None)):
-        folders, files = ([*map(as_text, table.column(path))] for path in (_FOLDER, _FILE))
-        indices = indices[[_SUCCESS in files[index] for index in indices.tolist()]]
+    if _FILE_FIELD in dict(leaves_at(table.episodes.spec, None)):
+        folders, files = ([*map(as_text, table.column(f))] for f in (_FOLDER_FIELD, _FILE_FIELD))
+        indices = indices[[_SUCCESS_WORD in files[index] for index in indices.tolist()]]
         names[:] = [f"{folder}--{file}" for folder, file in zip(folders, files)]
     if standardize is not None:
         table = map_episodes(table, standardize, version=repr(standardize).partition(" at ")[0])
     fields = table.storage.fields
-    cameras = [path for path in _EXTERIOR if path in fields] or _EXTERIOR[:1]
+    cameras = [path for path in _EXTERIOR_CAMERAS if path in fields] or _EXTERIOR_CAMERAS[:1]
     roles = Roles(
         {"image": cameras, "wrist_image": "observation/wrist_image_left"},
         ("observation/joint_position", "observation/gripper_position"),
         (action, "action_dict/gripper_position"),
-        [path for path in _TEXTS if path in fields] or _TEXTS[0],
+        [path for path in _INSTRUCTION_FIELDS if path in fields] or _INSTRUCTION_FIELDS[0],
     )
     table = table.filter_episodes(indices)
     samples = _DroidSamples(table, roles, action_horizon=horizon, draw_seed=seed)

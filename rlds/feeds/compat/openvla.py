@@ -48,14 +48,14 @@ __all__ = [
 ]
 
 _IGNORED_LABEL = -100
-_AUGMENTATIONS = {
+_AUGMENTATION_STEPS = {
     "random_resized_crop": {"scale": [0.9, 0.9], "ratio": [1.0, 1.0]},
     "random_brightness": [0.2],
     "random_contrast": [0.8, 1.2],
     "random_saturation": [0.8, 1.2],
     "random_hue": [0.05],
 }
-_AUGMENTATION = {**_AUGMENTATIONS, "augment_order": list(_AUGMENTATIONS)}
+_AUGMENTATION = {**_AUGMENTATION_STEPS, "augment_order": list(_AUGMENTATION_STEPS)}
 # Datasets with this weight determine the length of an epoch.
 _PRIMARY_WEIGHT = 1.0
 

@@ -43,7 +43,7 @@ def library(request, monkeypatch):
 
 
 def forget_choice():
-    for kind in (*images._KINDS[""], images._TF_JPEG):
+    for kind in (*images._FILE_KINDS[""], images._TF_JPEG):
         vars(kind).pop("decode", None)
 
 
