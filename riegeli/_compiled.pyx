@@ -117,7 +117,7 @@ cdef extern from *:
                            const uint8_t* packets, size_t count) nogil
 
 cdef enum:
-    # Below this size, hashing is faster than acquiring the GIL again.
+    # The hash of fewer bytes takes less time than acquiring the GIL again.
     MIN_SIZE_WITHOUT_GIL = 1 << 14
 
 
@@ -129,7 +129,7 @@ cdef struct HighwayState:
 
 
 cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    # Independent of the byte order; compilers optimize this to a single load.
+    # The result is independent of the byte order; compilers optimize the loop to a single load.
     return (<uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16 | <uint64_t>p[3] << 24
             | <uint64_t>p[4] << 32 | <uint64_t>p[5] << 40 | <uint64_t>p[6] << 48
             | <uint64_t>p[7] << 56)
@@ -270,7 +270,7 @@ cdef struct Span:
 
 @cython.final
 cdef class _Pieces:
-    """The addresses and sizes of buffers, kind_in_field this object keeps alive."""
+    """The addresses and sizes of buffers. This object keeps the buffers alive."""
 
     cdef list owners
     cdef Span* spans
@@ -592,7 +592,7 @@ cdef struct Buffer:
 
 
 cdef struct OpenSubmessage:
-    size_t end  # The number of bytes after its end.
+    size_t end  # The number of bytes after the end of the message.
     const State* state
 
 
@@ -930,7 +930,7 @@ def run_machine(states, first, buffers, transitions, num_records, size, scope=Tr
     cdef _View view = _View(transitions)
     if num_records < 0 or size < 0:
         raise ValueError(f"there cannot be {num_records} records of {size} bytes")
-    # Larger values would not fit in memory.
+    # Records with larger values would not fit in memory.
     run.num_records = min(num_records, MAX_SIZE)
     run.size = min(size, MAX_SIZE)
     run.available = 4 * <size_t>view.size
@@ -1024,7 +1024,7 @@ cdef enum:
 cdef struct Node:
     uint32_t tag
     int32_t kinds[MAX_FIELD_KINDS]  # By field kind: its index in the elements plus 1; 0 if none was seen.
-    size_t size  # Of the buffer.
+    size_t size  # The size of the buffer.
     uint8_t* front
 
 

@@ -11,7 +11,7 @@ from riegeli.base.riegeli_error import InternalError, UnimplementedError
 PathType = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
 
-# The maximum number of bytes of a read, so that a wrong size in a file is never allocated.
+# The maximum number of bytes of a read: a damaged size in a file must not exhaust the memory.
 _READ_STEP = 1 << 22
 
 
@@ -57,7 +57,7 @@ def as_file(target: PathType | BinaryIO, mode: str) -> tuple[BinaryIO, bool]:
 
 
 def name_of(file: Any) -> str:
-    """Returns the name of a file for error messages: its path, if any."""
+    """Returns the path of a file for error messages, if the file has a path."""
     name = getattr(file, "name", None)
     if isinstance(name, bytes):
         return os.fsdecode(name)
@@ -105,7 +105,7 @@ class ByteSource(Protocol):
     supports_random_access: bool
 
     def read_at(self, pos: int, size: int) -> Buffer:
-        """Returns `size` bytes from `pos`; fewer at the end of the source."""
+        """Returns `size` bytes from `pos`, or fewer bytes at the end of the source."""
         ...
 
     def reach(self, pos: int) -> int:

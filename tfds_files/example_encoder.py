@@ -46,7 +46,7 @@ _ITEMS = b"\x0a"
 _FEATURES = _ENTRY = _KEY = b"\x0a"
 _VALUE = b"\x12"
 
-# Field heads of an example differ only in sizes, and most have the same length.
+# Field heads of examples differ only in sizes, and most heads have the same length.
 _NUM_HEADS = 1 << 14
 
 # The largest integer up to which float64 is exact.
@@ -57,8 +57,8 @@ class FieldLists(NamedTuple):
     """A field of several examples.
 
     Attributes:
-      contents: For each example the bytes of its list, or of its `tf.train.Feature`; None if the
-        example does not have the field.
+      contents: The bytes of the list of each example, or of its `tf.train.Feature`; None if the
+        example lacks the field.
       tag: The tag of the lists; empty if the contents are features.
       is_packed: Whether the lists hold numbers.
     """
@@ -104,8 +104,8 @@ class ExampleEncoder:
         compress, and features of an unknown class. Its arguments are the path of the feature, a
         column of the rows of all examples (or a dict of columns), and the offsets of the rows of
         each example; outside of sequences, an example has one row. Yields fields under their full
-        names. By default, images become PNG files if the feature says so, and all else is an error.
-      png_level: The compression level of these files, see `tfds_files.png.encode_png`.
+        names. By default, images of PNG features become PNG files, and all other values are errors.
+      png_level: The compression level of PNG files, see `tfds_files.png.encode_png`.
 
     Attributes:
       features: The features of an example.
@@ -137,17 +137,17 @@ class ExampleEncoder:
 
         Raises:
           ValueError: Fields are missing or unexpected; columns differ in length; or a value does
-            not match its feature. Names the field.
+            not match its feature. The error names the field.
         """
         return _join_fields(self._encode_values(self.features, example, (), None))[0]
 
     def encode_all(self, examples: Mapping[str, Any], lengths: np.ndarray) -> list[bytes]:
-        """Returns the bytes of several examples: the same as one by one, but much faster.
+        """Encodes several examples like `encode`, but much faster.
 
         Args:
           examples: The fields, as columns with a row for each example. For a `Dataset`, columns
             with the rows of all examples, one after the other.
-          lengths: The number of rows of each example in these, of shape `[num_examples]`.
+          lengths: The number of rows of each example in these columns; int[num_examples].
 
         Raises:
           ValueError: See `encode`.
@@ -203,7 +203,7 @@ class ExampleEncoder:
             yield from self._fallback(path, rows, bounds)
             return
         for leaf in leaves:
-            if leaf.lengths:  # The first splits are those of the examples.
+            if leaf.lengths:  # The first offsets separate the examples.
                 lengths, *inner = leaf.lengths
                 yield from self._encode_leaf(leaf._replace(lengths=inner), _offsets_of(lengths))
             else:
@@ -291,7 +291,7 @@ def _name(path: Path) -> str:
 
 def _children(feature: Features, values: Any, path: Path) -> Iterator[tuple[str, Feature, Any]]:
     """Yields the fields of a dict: the name, the feature, the value."""
-    children = feature.features  # A plain dict is faster than the `Mapping`.
+    children = feature.features  # Access to a plain dict is faster than to the `Mapping`.
     if not isinstance(values, Mapping) or values.keys() != children.keys():
         got = list(values) if isinstance(values, Mapping) else type(values).__name__
         raise ValueError(f"{_name(path) or 'example'}: got {got}, expected the fields {[*feature]}")
@@ -359,7 +359,7 @@ def _find_leaves(
             if inner is None:
                 return None
             leaves += inner
-        # The fields of one sequence have one length.
+        # The fields of a sequence must have the same length.
         outer = [leaf.lengths[: len(sizes)] for leaf in leaves]
         are_equal = all(all(map(np.array_equal, lengths, outer[0])) for lengths in outer[1:])
         return leaves if are_equal else None
@@ -397,7 +397,7 @@ def split_rows(rows: Any, offsets: np.ndarray) -> list[Any]:
       rows: A column, or a dict of columns, with the rows of all examples.
       offsets: The offset of the first row of each example, and the end of the rows.
     """
-    if len(offsets) == 2:  # All rows, of any type.
+    if len(offsets) == 2:  # A single example has all rows, so no slicing is needed.
         return [rows]
     if isinstance(rows, Mapping):
         cuts = zip(*(split_rows(child, offsets) for child in rows.values()))
@@ -535,7 +535,7 @@ def _encode_lists(rows: np.ndarray, offsets: np.ndarray) -> FieldLists | None:
         return bytes_lists(items, offsets * width)
     if rows.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
-            # Through float64, like TFDS: it turns signalling NaNs into quiet ones.
+            # Like TFDS, the conversion through float64 turns signalling NaNs into quiet NaNs.
             floats = rows.astype(np.float64).astype("<f4")
         contents = _slice_bytes(floats.tobytes(), offsets * (4 * width))
         return FieldLists(contents, _FLOAT_LIST, is_packed=True)

@@ -1,4 +1,4 @@
-"""Byte offsets of the fields of examples: one vectorized scan of a file, without parsing each.
+"""Byte offsets of the fields of examples: one vectorized scan of a file without parsing examples.
 
 The bytes of an example are a sequence of entries, each with the name of a field and its list; see
 `tfds_files.wire`. One pass scans the first entry of all examples, the next pass the second, and so
@@ -30,7 +30,7 @@ NOT_DIRECT = 0xFFFFFFFF
 NO_VALUE = 255
 _TAG = 0x0A  # Tags of a map entry, a name, a packed list, and a byte string.
 _VALUE_TAG = 0x12
-_TOO_LONG = 1 << 40  # Longer than any file.
+_TOO_LONG = 1 << 40  # A size that exceeds the size of any file.
 
 
 class FieldLayout(NamedTuple):
@@ -63,8 +63,7 @@ class FieldLayout(NamedTuple):
 def layouts_of(features: Features) -> tuple[str, tuple[FieldLayout, ...]]:
     """Returns the name of the sequence in examples (empty without one), and all fields, sorted.
 
-    The sequence is `steps` if there is one, or else the first `Dataset`, or else the first
-    `Sequence`.
+    The sequence is `steps` if it exists, or else the first `Dataset`, or else the first `Sequence`.
     """
     sequences = [
         name
@@ -78,10 +77,10 @@ def layouts_of(features: Features) -> tuple[str, tuple[FieldLayout, ...]]:
 
 
 def direct_encoding(shape: tuple[int | None, ...], dtype: np.dtype) -> str:
-    """Returns the encoding that gives the elements of a `Tensor` byte offsets, if there is one.
+    """Returns the encoding that gives byte offsets to the elements of a `Tensor`, if possible.
 
-    It is "none" if plain numbers have a fixed width, and otherwise "bytes". TFDS cannot read the
-    bytes of uint32; strings and arrays of unknown sizes have no fixed width.
+    The encoding is "none" if plain numbers have a fixed width, and otherwise "bytes". TFDS cannot
+    read the bytes of uint32; strings and arrays of unknown sizes have no fixed width.
     """
     is_plain = dtype.name in ("bool", "float32", "uint32") and not {0, None} & {*shape}
     return "none" if is_plain or dtype.kind == "O" else "bytes"
@@ -119,7 +118,7 @@ class Scanner:
     Args:
       features: The features of an example.
       raw: The file.
-      path: Its path, for errors.
+      path: The path of the file, for errors.
     """
 
     def __init__(self, features: Features, raw: mmap.mmap, path: str) -> None:
@@ -144,7 +143,7 @@ class Scanner:
 
         Returns:
           The arrays of fields of `ShardIndex`; and for each field of strings, the number of strings
-          of each example (`counts/<name>`), and their ends (`ends/<name>`).
+          of each example (`counts/<name>`), and the ends of the strings (`ends/<name>`).
 
         Raises:
           DamagedFileError: The bytes are not an example.
@@ -209,7 +208,7 @@ class Scanner:
             )
         return arrays
 
-    # The following functions take and return arrays with a row for each example, or for some.
+    # The following functions take and return arrays with a row for each selected example.
 
     def _find_lists(self, offsets: np.ndarray, end_offsets: np.ndarray) -> tuple[np.ndarray, ...]:
         """Returns the kinds, starts and ends of the lists of each example; and the irregular rows.
@@ -261,14 +260,14 @@ class Scanner:
             key_start = int(starts[unmatched[0]])
             name = self._raw[key_start : key_start + size]
             matches = sizes[unmatched] == size
-            if size <= self._max_name_length:  # Longer names are not those of fields.
+            if size <= self._max_name_length:  # No field has a longer name.
                 name_bytes = self._data[starts[unmatched[matches], np.newaxis] + np.arange(size)]
                 matches[matches] = (name_bytes == np.frombuffer(name, np.uint8)).all(axis=1)
             column = self._columns.get(name)
             if column is not None:
                 yield column, unmatched[matches]
             unmatched = unmatched[~matches]
-        is_irregular[rows[unmatched]] = True  # Too many names: the file has other features.
+        is_irregular[rows[unmatched]] = True  # The remaining names are not fields of the features.
 
     def _count_items(self, layout: FieldLayout, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Returns the number of arrays in each list; 0 if an array has another size."""
@@ -284,12 +283,12 @@ class Scanner:
     def _find_string_ends(self, start: int, end: int) -> list[int]:
         """Returns the ends of the byte strings of a list; empty if its encoding is irregular."""
         raw, position, string_ends = self._raw, start, []
-        with contextlib.suppress(IndexError):  # The length of a string goes beyond the file.
+        with contextlib.suppress(IndexError):  # A string may exceed the file.
             while position < end:
                 size, head = raw[position + 1], 2
                 if size > 127:
                     size, head = (size & 127) | raw[position + 2] << 7, 3
-                    if size > 0x3FFF:  # The highest bit of the second byte is set, too.
+                    if size > 0x3FFF:  # The length has more than two bytes.
                         size, head = _long_varint(raw, position + 1)
                 if raw[position] != _TAG or head != _head_size(size):
                     return []
@@ -328,7 +327,7 @@ class Scanner:
         return content
 
     def _read_varints(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns varints, and the offsets after them; over five bytes, a varint is `_TOO_LONG`."""
+        """Returns varints, and their ends; `_TOO_LONG` replaces varints of over five bytes."""
         groups = self._read_bytes(positions).astype(np.int64)
         values, after, shift = groups & 127, positions + 1, 7
         has_more = groups > 127
@@ -363,7 +362,7 @@ def _find_counters(features: Features, sequence: str) -> dict[str, int]:
 
 
 def _long_varint(raw: mmap.mmap, position: int) -> tuple[int, int]:
-    """Returns the size of a byte string, and of its head."""
+    """Returns the size of a byte string, and the size of its head."""
     value = shift = 0
     for index in range(5):
         group = raw[position + index]

@@ -1,13 +1,13 @@
 """The examples of a dataset, from the bytes of `tf.train.Example` to columns.
 
-An example is a dict of lists: of byte strings, of float32, or of int64. TFDS stores a field under
+An example is a dict of lists of byte strings, of float32 or of int64. TFDS stores a field under
 the names that lead to it, joined by "/". The storage depends on the sequences around it:
 
 | field | storage |
 |---|---|
 | plain numbers | all values one after the other, smaller types as int64 or float32 |
-| numbers with an encoding, images | a byte string for each |
-| the same with several unknown sizes | `<name>/value` and `<name>/shape` |
+| numbers with an encoding, images | a byte string for each value |
+| arrays with several unknown sizes | `<name>/value` and `<name>/shape` |
 | in a sequence | as above, for all elements |
 | in a sequence of sequences | `<name>/ragged_flat_values`, and `.../ragged_row_lengths_<level>` |
 """
@@ -46,9 +46,9 @@ class ExampleDecoder:
     """Decodes the bytes of examples to columns.
 
     A field is an array; strings are `bytes` in an array of objects (a single one is `bytes`). In a
-    sequence, such as the steps of an episode, it has a leading axis for the elements. Sequences in
-    sequences are a `RaggedColumn`, and arrays that differ in shape are an array of arrays. Numbers
-    share the memory of the example if they are stored in their own dtype.
+    sequence, such as the steps of an episode, the array has a leading axis for the elements.
+    Sequences in sequences are a `RaggedColumn`, and arrays that differ in shape are an array of
+    arrays. Numbers share the memory of the example if they are stored in their own dtype.
 
     Args:
       features: The features of an example.
@@ -70,7 +70,7 @@ class ExampleDecoder:
         """Returns the fields of an example, nested as its features are.
 
         Raises:
-          DamagedFileError: The bytes are not an example of these features; names the field.
+          DamagedFileError: The bytes do not fit the features; the error names the field.
           UnsupportedFileError: The storage of a field is not supported.
         """
         try:
@@ -96,7 +96,7 @@ def parse_example(example: Buffer) -> dict[str, np.ndarray | list[bytes]]:
     r"""Returns the undecoded lists of a `tf.train.Example`, by name.
 
     Args:
-      example: Its bytes.
+      example: The bytes of the example.
 
     Returns:
       For each field an array of float32 or of int64, or a list of byte strings; an empty list for a
@@ -189,7 +189,7 @@ def _read_ints(stored_list: StoredList) -> np.ndarray:
 
 
 def _read_floats(stored_list: StoredList) -> np.ndarray:
-    """Returns the values of a float list; a view of the example if they are contiguous."""
+    """Returns the values of a float list; contiguous values are a view of the example."""
     _check_kind(stored_list, FLOATS)
     arrays = []
     for _, wire_type, begin, end in stored_list.fields():

@@ -2,8 +2,8 @@
 
 The file holds the JSON of a proto, `tensorflow_datasets.Feature`: a tree whose inner nodes are
 dicts of features and sequences, and whose leaves are tensors. Composite features of TFDS are read
-as their components: a `Video` as a sequence of images, a `Translation` as a dict of strings. The
-files of older versions of TFDS, with the arguments of its classes, are read too.
+as their components: a `Video` as a sequence of images, a `Translation` as a dict of strings. Files
+of older versions of TFDS, with arguments of classes, are supported as well.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Feature:
-    """A node of the tree.
+    """A node of the feature tree.
 
     Attributes:
       class_name: The class of TFDS that the file names, such as
         `tensorflow_datasets.core.features.text_feature.Text`.
       doc: The description by the author of the dataset.
-      value_range: A description of the range of its values.
-      details: The remaining entries of the file, by name, which are written back unchanged.
+      value_range: A description of the range of the values.
+      details: The remaining entries of the node in the file, which are written back unchanged.
     """
 
     class_name: str = ""
@@ -62,7 +62,7 @@ class Feature:
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON of `features.json`, which TFDS and `parse_features` read.
 
-        TFDS writes it with `json.dumps(..., indent=4, sort_keys=True)`. If `class_name` is
+        TFDS writes the file with `json.dumps(..., indent=4, sort_keys=True)`. If `class_name` is
         empty, the usual class of the feature is written.
 
         Raises:
@@ -86,14 +86,14 @@ class Tensor(Feature):
     """Numbers or strings.
 
     Attributes:
-      shape: Its shape; None for sizes that differ between examples.
-      dtype: Its dtype; `object` for strings.
-      encoding: The storage: "none" for plain numbers, "bytes" or "zlib" for its memory.
+      shape: The shape of a value; None for sizes that differ between examples.
+      dtype: The dtype of a value; `object` for strings.
+      encoding: The storage: "none" for plain numbers, "bytes" or "zlib" for the memory of arrays.
       optional: Whether the field may be missing in examples.
       minimum: The least value; None if unknown.
       maximum: The greatest value; None if unknown.
       num_classes: The number of classes, if the values are class labels.
-      sample_rate: The number of values per second, if it is audio; None if unknown.
+      sample_rate: The number of values per second of audio; None if unknown.
     """
 
     shape: Shape = ()
@@ -107,7 +107,7 @@ class Tensor(Feature):
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds strings."""
+        """Whether the tensor holds strings."""
         return self.dtype.kind == "O"
 
 
@@ -171,9 +171,9 @@ class Leaf:
     """A leaf of the feature tree: a tensor or an image, with its path and sequences.
 
     Attributes:
-      path: The names of the features around it, and its own.
+      path: The names of the features around the leaf, and its own name.
       feature: The feature itself.
-      lengths: The length of each sequence around it, the outermost first; None if it varies.
+      lengths: The lengths of the sequences around the leaf, outermost first; None if variable.
     """
 
     path: tuple[str, ...]
@@ -226,7 +226,7 @@ def parse_features(tree: Any) -> Features:
 
 
 def images_as_bytes(features: Features) -> Features:
-    """Returns features with the bytes of the file instead of each image."""
+    """Returns features in which each image is replaced by the bytes of its file."""
 
     def replace(feature: Feature) -> Feature:
         if isinstance(feature, Image):
@@ -252,7 +252,7 @@ def check_features(features: Features) -> None:
     """Checks that TFDS can read stored fields back without loss.
 
     Raises:
-      ValueError: TFDS cannot; names the field.
+      ValueError: TFDS cannot read a field back; the error names the field.
     """
     for leaf in leaves_of(features):
         _check_readable(leaf)
@@ -305,7 +305,7 @@ def _parse_feature(tree: Any, path: str, depth: int) -> Feature:
         )
     content, kind = _check_dict(tree[kinds[0]], path), _KINDS[kinds[0]]
     parsed = kind.parse(content, path, depth, class_name)
-    names = content.keys() if has_arguments else kind.names  # Arguments are named differently.
+    names = content.keys() if has_arguments else kind.names  # Arguments have other names.
     return dataclasses.replace(
         parsed,
         class_name=class_name,
@@ -517,7 +517,7 @@ class _Kind(NamedTuple):
 
 _TENSOR = ("shape", "dtype", "encoding")
 _IMAGE = ("shape", "dtype", "encodingFormat")
-# By the name of the field in the proto.
+# The keys are names of fields of the proto.
 _KINDS = {
     "featuresDict": _Kind(_parse_features_dict, _write_features_dict, ("features",)),
     "sequence": _Kind(_parse_sequence, _write_sequence, ("feature", "length")),
@@ -533,7 +533,7 @@ _KINDS = {
 }
 
 
-# Classes of TFDS with another name than their kind.
+# Classes of TFDS whose names differ from their kind.
 _KIND_OF_CLASS = {
     "Scalar": "tensor",
     "BBox": "boundingBox",
@@ -618,7 +618,7 @@ def _parse_dtype(name: Any, path: str) -> np.dtype:
     if name in ("string", "object"):
         return np.dtype(object)
     if name == "bfloat16":
-        import ml_dtypes  # It comes with TensorFlow and JAX.
+        import ml_dtypes  # TensorFlow and JAX install this package.
 
         bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
         return bfloat16

@@ -41,7 +41,7 @@ class RecordRange(NamedTuple):
 
     Attributes:
       path: The file.
-      file: Its records.
+      file: The records of the file.
       begin: The index of the first record.
       end: The index after the last record.
     """
@@ -56,14 +56,14 @@ class Split:
     """The examples of a split, or of a slice of it, in the order of TFDS.
 
     Args:
-      name: Its name.
-      shards: The ranges of records of its examples.
-      folder: Its dataset.
+      name: The name of the split.
+      shards: The ranges of records of the examples.
+      folder: The dataset of the split.
 
     Attributes:
-      name: Its name.
-      folder: Its dataset.
-      shard_lengths: The number of its examples in each file.
+      name: The name of the split.
+      folder: The dataset of the split.
+      shard_lengths: The number of examples in each file.
       paths: The files.
     """
 
@@ -96,7 +96,7 @@ class Split:
         Raises:
           IndexError: There is no such example.
           KeyError: There is no such field.
-          DamagedFileError: It cannot be read; names the file, record and field.
+          DamagedFileError: The example cannot be read; the error names the file, record and field.
         """
         shard, record = self._locate(index)
         decoder = self.folder.decoder(None if fields is None else tuple(fields))
@@ -111,7 +111,7 @@ class Split:
 
         Raises:
           IndexError: There is no such example.
-          DamagedFileError: It cannot be read.
+          DamagedFileError: The example cannot be read.
         """
         return bytes(_read_record(*self._locate(index)))
 
@@ -165,20 +165,20 @@ class Split:
 
 
 class DatasetFolder(Mapping[str, Split]):
-    """A dataset folder: its splits by name, and its description.
+    """A dataset folder: the splits by name, and the description of the dataset.
 
     Slices of splits have the names of TFDS: `dataset["train[:10%]"]`, `dataset["train[5:20]"]`,
     `dataset["train+test"]`, `dataset["train[2shard]"]`, `dataset["all"]`.
 
     Args:
-      directory: The folder, or a URL: that of a version, or one with a single dataset below it.
-      decode_images: Whether images are arrays; otherwise they are the bytes of their files, which
+      directory: The path or URL of a version of a dataset, or of a folder above a single dataset.
+      decode_images: Whether images are arrays; otherwise images are the bytes of their files, which
         is much faster.
 
     Attributes:
       directory: The folder of `dataset_info.json`.
       name: The name of the dataset.
-      config_name: The name of its config, empty if it has none.
+      config_name: The name of the config, empty for a dataset without configs.
       version: Its version.
       description: Its description.
       citation: Its citation.
@@ -189,7 +189,7 @@ class DatasetFolder(Mapping[str, Split]):
     Raises:
       FileNotFoundError: There is no dataset.
       DamagedFileError: A file was not written by TFDS.
-      UnsupportedFileError: Its form is not supported; says why.
+      UnsupportedFileError: A file has an unsupported form; the error says why.
     """
 
     def __init__(self, directory: epath.PathLike, *, decode_images: bool = True) -> None:
@@ -211,7 +211,7 @@ class DatasetFolder(Mapping[str, Split]):
         self._splits = {split.name: split for split in _read_splits(self)}
 
     def with_image_files(self) -> DatasetFolder:
-        """Returns the same dataset with image files instead of arrays, without reading again."""
+        """Returns the same dataset with image files instead of arrays; reads no metadata again."""
         folder = copy.copy(self)
         folder._decode_images = False
         folder._open_splits()
@@ -283,7 +283,7 @@ def open_folder(directory: epath.PathLike, *, decode_images: bool = True) -> Dat
 def _find_dataset(directory: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
     """Returns the directory of a dataset, and the content of its `INFO_FILE`."""
     folder = stores.as_path(directory)
-    try:  # Checking for existence first would cost a request to an object store.
+    try:  # The file is opened without a check, which would cost a request to an object store.
         return folder, read_json(folder / INFO_FILE)
     except (FileNotFoundError, NotADirectoryError):
         folder = find_folder(folder)
@@ -291,10 +291,10 @@ def _find_dataset(directory: epath.PathLike) -> tuple[epath.Path, dict[str, Any]
 
 
 def find_folder(directory: epath.PathLike) -> epath.Path:
-    """Returns the directory of a dataset: this one, or the only one below it.
+    """Returns the directory of a dataset: `directory`, or the only dataset below it.
 
     Raises:
-      FileNotFoundError: There is none, or there are several.
+      FileNotFoundError: There is no dataset, or there are several.
     """
     return find(
         stores.as_path(directory),
@@ -309,7 +309,7 @@ def _read_splits(folder: DatasetFolder) -> Iterator[Split]:
             lengths = [int(length) for length in split.get("shardLengths", [])]
             if min(lengths, default=0) < 0 or sum(lengths) > sys.maxsize:
                 raise ValueError("the lengths of shards are negative or too large")
-            if len(lengths) > _MANY_SHARDS:  # Locating the missing file would take long.
+            if len(lengths) > _MANY_SHARDS:  # The search for a missing file is slow.
                 num_files = len(stores.list_directory(folder.directory))
                 if num_files < len(lengths):
                     raise ValueError(f"{len(lengths):,} shards, but only {num_files:,} files")
@@ -358,7 +358,7 @@ def shard_name(
         "NUM_SHARDS": total,
         "SHARD_X_OF_Y": f"{shard}-of-{total}",
     }
-    # Not `str.format`: a file could request huge field widths.
+    # `str.format` is unsafe here: a file could request huge field widths.
     file_name = re.sub(r"\{(\w+)\}", lambda match: fields[match[1]], template)
     if not file_name or "/" in file_name or "\\" in file_name or file_name.startswith(".."):
         raise DamagedFileError(f"{file_name!r:.100} is not a valid name of a shard")

@@ -31,7 +31,7 @@ _MAX_PIXELS_PER_BYTE = 1 << 14
 
 
 def is_plausible(data: bytes | memoryview, height: int, width: int) -> bool:
-    """Whether a file is large enough for an image of a size, so that memory may be allocated."""
+    """Whether a file is large enough for an image of a size; checked before memory is allocated."""
     return height * width <= _MAX_PIXELS_PER_BYTE * len(data)
 
 
@@ -39,8 +39,8 @@ def decode_image(data: bytes, feature: Image) -> np.ndarray:
     """Returns an image.
 
     PNG files give the same pixels as in TFDS. For JPEG files, TensorFlow takes a shortcut by
-    default, and is off by up to 15 of 255. Here the pixels are exact, as from other libraries,
-    and from TensorFlow with `dct_method="INTEGER_ACCURATE"`.
+    default, and is off by up to 15 of 255. This function returns exact pixels, like other
+    libraries, and like TensorFlow with `dct_method="INTEGER_ACCURATE"`.
 
     Args:
       data: The file.
@@ -48,7 +48,7 @@ def decode_image(data: bytes, feature: Image) -> np.ndarray:
 
     Raises:
       DamagedFileError: The file is not an image, or has another size.
-      UnsupportedFileError: Its channels or its kind differ from the feature.
+      UnsupportedFileError: The channels or the kind of the image differ from the feature.
     """
     channels = 4 if feature.dtype == np.float32 else feature.shape[-1]
     if feature.dtype == np.uint16 and channels != 1:
@@ -83,6 +83,6 @@ def _decode_by_pillow(data: bytes, mode: str) -> np.ndarray:
         array = np.array(image)
     except (DamagedFileError, UnsupportedFileError):
         raise
-    except Exception as e:  # Whatever Pillow raises for a damaged file.
+    except Exception as e:  # Pillow raises many classes of errors for damaged files.
         raise DamagedFileError(f"not a readable image: {e}") from e
     return array if array.ndim == 3 else array[..., np.newaxis]

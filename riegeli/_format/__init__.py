@@ -11,7 +11,7 @@
        v
     bytes of a file
 
-Readers go through the same layers upwards. `options` parses the options that choose the type, the
-size and the compression of chunks. `riegeli._core` has the loops over bytes, `riegeli._files` the
-files, and `riegeli.records` positions and threads.
+Readers use the same layers from bottom to top. `options` parses the options that choose the type,
+the size and the compression of chunks. `riegeli._core` has the loops over bytes, `riegeli._files`
+the files, and `riegeli.records` positions and threads.
 """

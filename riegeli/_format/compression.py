@@ -25,7 +25,7 @@ MAX_DECOMPRESSED_SIZE = 1 << 32
 """The maximum size of decompressed data, 4 GiB."""
 
 # Streams with a larger window are "large window" streams, which `brotli` neither reads nor writes.
-# They begin with a mark, which is impossible in other streams.
+# Such streams begin with a mark, which is impossible in other streams.
 _BROTLI_MAX_WINDOW_LOG = 24
 _BROTLI_DEFAULT_WINDOW_LOG = 22
 _BROTLI_LARGE_WINDOW_MARK = b"\x11"
@@ -40,7 +40,7 @@ _ZSTD_MIN_COMPRESSED_BLOCK_SIZE = 4
 # The block type of a repeated byte (run-length encoding), in the header of a Zstd block.
 _ZSTD_RUN_BLOCK = 2
 
-# The mean size of blocks is rarely smaller.
+# The assumed minimum of the mean decompressed size of Zstd blocks.
 _ZSTD_TYPICAL_BLOCK_SIZE = 1 << 12
 
 # The maximum decompressed size of an element of a Snappy stream, and its compressed size.
@@ -242,7 +242,7 @@ def _measure_zstd_frame(stream: memoryview, content_size: int) -> int | None:
     return None
 
 
-# Idle decompressors: the creation takes as long as decompressing 100 kB. Threads cannot share them.
+# Idle decompressors. Creating a decompressor takes as long as decompressing 100 kB.
 _free_zstd_decompressors: list[zstandard.ZstdDecompressor] = []
 
 

@@ -20,11 +20,11 @@ The header consists of varints, except for the subtypes, which are bytes:
 
 A buffer holds the values of one field in reverse order; a bucket holds complete buffers. The
 machine writes the records backwards. A state represents an element: a field, the begin or the end
-of a submessage, or the begin of a record. It writes the element in front of the earlier elements.
-The upper six bits of a transition are the offset of the next state from the base; the lower two
-bits are a repeat count: so many times, the machine moves to the base of its state without a
-transition. After an implicit state, the machine always moves to the base without a transition. It
-ends when an explicit state needs a transition and all of them are used.
+of a submessage, or the begin of a record. A state writes its element in front of the earlier
+elements. The upper six bits of a transition are the offset of the next state from the base; the
+lower two bits are a count: the machine moves to the base of its state that many times without a
+transition. After an implicit state, the machine always moves to the base without a transition. The
+machine ends when an explicit state needs a transition and all transitions are used.
 """
 
 from typing import NamedTuple

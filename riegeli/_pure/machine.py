@@ -18,7 +18,7 @@ LENGTH = 2
 GROUP_BEGIN = 3
 GROUP_END = 4
 FIXED32 = 5
-# Not a wire type of protobuf: marks the end of the submessage of a LENGTH field.
+# This wire type of Riegeli marks the end of the submessage of a LENGTH field.
 SUBMESSAGE_END = 6
 
 # Subtypes of varint fields: a lower subtype is the size in bytes minus 1; from here on the subtype
@@ -175,10 +175,10 @@ class _MachineRun:
         self._offsets = [0] * len(buffers)
         self._num_records = num_records
         self._size = size
-        self._pieces: list[bytes] = []  # In reverse order of the chunk.
+        self._pieces: list[bytes] = []  # The pieces are in reverse order.
         self._num_written = 0
-        self._num_skipped = 0  # A lower bound of the bytes outside the scope.
-        self._record_begins: list[int] = []  # Counted in bytes from the end of the chunk.
+        self._num_skipped = 0  # A lower bound of the number of skipped bytes.
+        self._record_begins: list[int] = []  # Byte offsets from the end of the chunk.
         # The open messages, outermost first: their scope, and for submessages their end.
         self._record_scope = self._scope = scope
         self._submessages: list[tuple[Scope, int, bytes | None]] = []

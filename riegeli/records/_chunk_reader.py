@@ -130,7 +130,7 @@ class ChunkReader:
         self.truncated = self._damage = None
         self._check_within_file(pos)
         self.seek(self._chunk_from_block_header(pos))
-        size = self._source.size()  # Called once: the call may drop the buffer of the source.
+        size = self._source.size()  # One call only: it may drop the buffer.
         chunk_begins: list[int] = []
         while self.pos < pos:
             header = self.read_header()
@@ -247,7 +247,7 @@ class ChunkReader:
             header = ChunkHeader.decode(content, begin)
         except InvalidArgumentError as e:
             raise self._create_error(str(e), header_end) from e
-        if crosses_block:  # Now the end of the chunk can be checked, too.
+        if crosses_block:  # The block headers must declare the end of the chunk.
             self._remove_block_headers(stored, begin, header.end(begin))
         if begin == 0 and not header.is_signature():
             raise self._create_error("the first chunk of a file must be its signature", header_end)
@@ -270,11 +270,11 @@ class ChunkReader:
             if pos < step_end:
                 break
         else:
-            pos = self._source.reach(end) if data_end < end else end  # After the padding.
+            pos = self._source.reach(end) if data_end < end else end  # Skips the padding.
         if pos < end:
             self._set_truncated(pos, f"it should have {end - begin}")
             return None
-        data = memoryview(join(pieces))  # A view, because its slices copy nothing.
+        data = memoryview(join(pieces))  # Slices of a view copy no bytes.
         computed_hash = highway_hash64(data)
         if computed_hash != header.data_hash:
             message = (
@@ -325,7 +325,7 @@ class ChunkReader:
         to_begin, to_end = self._decode_block_header(data, pos)
         after_header = pos + BLOCK_HEADER_SIZE
         if pos - to_begin != self.pos:
-            # The header is trusted about the next chunk if this chunk is near.
+            # The position of the next chunk in a header is trusted if the next chunk is near.
             is_near = to_end <= BLOCK_SIZE
             raise self._create_error(
                 f"block header at byte {pos} says that the chunk begins at byte "

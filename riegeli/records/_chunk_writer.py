@@ -96,7 +96,7 @@ class ChunkWriter:
     def add(self, records: list[bytes]) -> None:
         """Encodes and writes records, in the background if enabled.
 
-        It waits only if too many chunks are pending.
+        This method waits only if too many chunks are pending.
         """
         if self._parallelism == 0:
             self.write(self._encode(records))

@@ -111,7 +111,7 @@ class RecordReader(_files.ClosedOnExit):
         self._is_in_caller_buffer = False  # Whether the caller may change `_joined`.
         self._num_records = 0
         self._records_begin = 0
-        self._transposed: Chunk | None = None  # For a later field projection.
+        self._transposed: Chunk | None = None  # The source of a later field projection.
         self._index = 0
         self._seek_index = 0  # The index of the first record to read in this chunk.
         self._error: Exception | None = None

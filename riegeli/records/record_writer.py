@@ -262,7 +262,7 @@ class RecordWriter(_files.ClosedOnExit):
             self._max_open_size = 0
             self._chunks.stop(wait=True)
             if self._owns_dest:
-                # A broken file often fails again on closing; the first error is more informative.
+                # A broken file often raises again on closing; the first error is more informative.
                 with suppress(OSError) if self._error else nullcontext():
                     self._dest.close()
         if self._error is not None:
