@@ -1023,7 +1023,7 @@ cdef enum:
 
 cdef struct Node:
     uint32_t tag
-    int32_t kinds[MAX_FIELD_KINDS]  # By field kind: its index in the elements plus 1; 0 if none was seen.
+    int32_t kinds[MAX_FIELD_KINDS]  # The index in the elements plus 1, by field kind; 0 if unseen.
     size_t size  # The size of the buffer.
     uint8_t* front
 

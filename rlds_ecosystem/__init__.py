@@ -22,7 +22,7 @@ __all__ = [
 DISTRIBUTION: str = "rlds-ecosystem"
 """The name of the distribution of this project."""
 
-# The same packages, without TensorFlow among the requirements.
+# The distribution of the same packages that does not require TensorFlow.
 _LIGHT = f"{DISTRIBUTION}-light"
 
 # Optional libraries by extra.
@@ -59,7 +59,7 @@ def version() -> str:
 
 def _installed() -> tuple[str, str]:
     """Returns the name and the version of the installed distribution."""
-    from importlib import metadata  # Slow to import, and rarely needed.
+    from importlib import metadata  # This import is slow, and rarely needed.
 
     for name in (DISTRIBUTION, _LIGHT):
         try:
@@ -89,7 +89,7 @@ def import_extra(module: str) -> Any:
     """
     library = module.partition(".")[0]
     try:
-        # Faster than `import_module`; waits for imports of other threads.
+        # `__import__` is faster than `import_module`, and waits for imports of other threads.
         __import__(module)
         return sys.modules[module]
     except ModuleNotFoundError as error:

@@ -25,8 +25,8 @@ _FOREIGN_PACKAGES = re.compile(r"(envlogger|riegeli|rlds)-([^-]+)\.dist-info", r
 def other_distributions(directories: Iterable[str]) -> list[tuple[str, str, str]]:
     """Finds other installed distributions with packages of the same names as this project.
 
-    The last installed distribution has overwritten files of the other one, and uninstalling one
-    removes files of the other one.
+    The last installed distribution has overwritten files of this project. Uninstalling either of
+    them removes files of the remaining distribution.
 
     Args:
       directories: The folders to search, such as `sys.path`.
@@ -38,7 +38,7 @@ def other_distributions(directories: Iterable[str]) -> list[tuple[str, str, str]
     for directory in directories:
         try:
             names = os.listdir(directory or ".")
-        except OSError:  # Archives, and missing directories.
+        except OSError:  # A path may be an archive, or missing.
             continue
         matches = filter(None, map(_FOREIGN_PACKAGES.fullmatch, names))
         distributions += [(match[1], match[2], directory) for match in matches]
@@ -65,8 +65,8 @@ def warn_of_other_distributions(directories: Iterable[str]) -> None:
 def choose_implementation(package: str, *, slowdown: str) -> str:
     """Chooses between the compiled core of a package and its slower implementation in Python.
 
-    `RIEGELI_IMPLEMENTATION` in the environment, `python` or `cython`, decides; without it the
-    compiled core is used if it was built.
+    `RIEGELI_IMPLEMENTATION` in the environment, `python` or `cython`, decides. Without the
+    variable, the compiled core is used if it was built.
 
     Args:
       package: The name of the package, whose compiled functions are in the module `_compiled`.

@@ -40,7 +40,7 @@ def lazy_package(
             module = importlib.import_module(module_name)
             is_attribute = hasattr(module, name)
             value = getattr(module, name) if is_attribute else _module(f"{module_name}.{name}")
-            setattr(sys.modules[package], name, value)  # Cached from now on.
+            setattr(sys.modules[package], name, value)  # Caches the value.
             return value
         if name == "__version__":
             from rlds_ecosystem import version

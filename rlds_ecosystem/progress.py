@@ -45,7 +45,7 @@ def show_progress(
 
 
 def _name_column() -> rich.progress.ProgressColumn:
-    """Returns the column with the names of bars, which may be any text, such as names of splits."""
+    """Returns the column with the names of bars. Names are shown literally, without markup."""
     from rich.progress import Task, TextColumn
     from rich.text import Text
 

@@ -20,15 +20,15 @@ from rlds_ecosystem.model.errors import DamagedDataError
 
 __all__ = ["FrameDecoder", "FrameEncoder", "Video", "restore_scheduling"]
 
-# By codec: the encoder, the decoder, and the default quality and preset. The faster presets of AV1
-# cause visible block artifacts in fast motion.
+# The encoder, the decoder, and the default quality and preset of each codec. The faster presets of
+# AV1 cause visible block artifacts in fast motion.
 _CODECS: Mapping[str, tuple[str, str, int, str]] = {
     "h264": ("libx264", "h264", 23, "superfast"),
     "av1": ("libsvtav1", "libdav1d", 30, "8"),
 }
 _DELAYED_PRESETS = {"h264": "superfast", "av1": "12"}
 _LOSSLESS_PRESET, _FASTEST_PRESETS = "ultrafast", {"h264": "ultrafast", "av1": "10"}
-_QUALITY_STEP = 8  # Added to the constant rate factor of a faster, worse encoding.
+_QUALITY_STEP = 8  # The increase of the rate factor for lower quality.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Video:
         return cls(codec, lossless=is_lossless, fps=fps)
 
     def with_lower_quality(self) -> Video:
-        """Returns a faster encoding of lower quality; a lossless encoding stays."""
+        """Returns a faster encoding of lower quality; a lossless encoding stays unchanged."""
         if self.lossless:
             return self
         quality = min(self.factor + _QUALITY_STEP, 63 if self.codec == "av1" else 51)
@@ -174,7 +174,7 @@ class FrameEncoder:
     def __init__(self, video: Video, shape: tuple[int, ...]) -> None:
         if len(shape) != 3 or shape[2] != 3:
             raise ValueError(f"frames of shape {shape}, expected (height, width, 3)")
-        os.environ.setdefault("SVT_LOG", "1")  # Otherwise it logs a lot to the standard error.
+        os.environ.setdefault("SVT_LOG", "1")  # The default level fills standard error.
         self._av = import_extra("av")
         self._shape, self._index = tuple(shape), 0
         name, pix_fmt, options = video.encoder(shape)

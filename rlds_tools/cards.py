@@ -123,7 +123,7 @@ def card(
       path: The dataset: a folder or a file, here or in an object store.
       output: The path of the README; None to write none.
       croissant: The path of Croissant metadata, JSON-LD with the checksums of all files, which
-        are read for that; None to write none.
+        needs reading all files; None to write none.
       name: The displayed name; the name of the dataset by default.
       description: The description of the dataset.
       license: The license, preferably an SPDX identifier such as "CC-BY-4.0".
@@ -365,7 +365,7 @@ class _CardContent:
         return "/".join(folders[start:])
 
     def _path_below(self, directory: str | None) -> str:
-        """Returns the path of the dataset relative to a folder; empty if outside of the folder."""
+        """Returns the path of the dataset relative to a folder; empty if the dataset is outside."""
         path = os.path.relpath(self.root, directory) if directory else "."
         return "" if path.partition("/")[0] in (".", "..") else path.replace(os.sep, "/")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Difference", "Differences", "UnmatchedEpisode", "ValueDifference", "diff"]
 
 MATCHES = ("auto", "index", "id")
-# Fields of the origin of an episode; its values do not depend on them.
+# Fields that name the origin of an episode; `diff` reports their differences as notes.
 _PROVENANCE = (rlds.metadata.EPISODE_ID, ORIGIN)
 # The maximum number of episodes that are named if only one dataset has them.
 _MAX_NAMED = 10
@@ -63,7 +63,7 @@ class ValueDifference:
       steps: The number of steps with differences; None for a field of an episode.
       split: The split of the first difference.
       episode: The index of its episode in the first dataset.
-      other_episode: The index of that episode in the second dataset.
+      other_episode: The index of the matching episode in the second dataset.
       step: The step of the first difference; None for a field of an episode.
       index: The index of the differing element in the array.
       one: The element in the first dataset, or the shape if the shapes differ.
@@ -101,7 +101,7 @@ class UnmatchedEpisode:
       path: The path of the dataset.
       split: The split.
       episodes: The number of episodes.
-      ids: The ids of the first ones.
+      ids: The ids of the first of these episodes.
     """
 
     path: str
@@ -213,7 +213,7 @@ def diff(
         any id, as conversions shuffle episodes and keep ids.
       ignore: Paths of fields to leave out, such as "steps/observation" or "seed".
       rtol: The tolerance of numbers, relative to the second dataset.
-      atol: The absolute tolerance, which is added.
+      atol: The absolute tolerance of numbers, which is added to the relative tolerance.
       format: The format of the first dataset, if it cannot be recognized.
       other_format: The format of the second dataset.
       options: Options of the first format, see `rlds.sources.formats`.
@@ -245,7 +245,7 @@ def diff(
         for path, its_format in zip(paths, ((format, options), (other_format, other_options)))
     ]
     names = [next(iter(splits)) for splits in datasets if len(splits) == 1]
-    if len(names) == 2:  # The name of an only split has no meaning in many formats.
+    if len(names) == 2:  # Formats without splits name their only split freely.
         datasets[1] = {names[0]: datasets[1][names[1]]}
     comparison = _Comparison(datasets, ignore, rtol, atol)
     comparison.compare_fields()
@@ -375,14 +375,14 @@ class _Comparison:
             fields = [spec.get(path) for spec in self._specs]
             texts = [None if field is None else fields_text(field) for field in fields]
             if texts[0] != texts[1]:
-                # The values of the other dataset may all have the size that one dataset declares.
+                # Values may all have the size that only one dataset declares.
                 differences = self.notes if _may_agree(*fields) else self.differences
                 differences.append(Difference(f"field {path}", *texts))
         for attribute in MEANING:
             self._compare_meaning(attribute)
 
     def _compare_meaning(self, attribute: str) -> None:
-        """Notes the fields whose meaning (names, units, codes) differs."""
+        """Adds a note for each field whose meaning (names, units, codes) differs."""
         one, other = ({p: getattr(f, attribute, None) for p, f in s.items()} for s in self._specs)
         changed = [path for path in one if path in other and one[path] != other[path]]
         if changed:
@@ -409,7 +409,7 @@ class _Comparison:
             self.differences.append(Difference(f"split {split}", *texts))
 
     def add_unmatched(self, *indices: int | None) -> None:
-        """Notes an episode that only one of the splits has."""
+        """Counts an episode that only one of the splits has."""
         for side, (episodes, index) in enumerate(zip(self.pair, indices)):
             if index is not None:
                 key = side, self.pair[0].split
@@ -500,7 +500,7 @@ class _Comparison:
     def _first_difference(
         self, one: np.ndarray, other: np.ndarray
     ) -> tuple[tuple[int, ...], Any, Any]:
-        """Returns the index of the first element at which two arrays differ, and its values."""
+        """Returns the index of the first differing element of two arrays, and the two elements."""
         if one.shape != other.shape:
             return (), f"shape {one.shape}", f"shape {other.shape}"
         index = tuple(np.argwhere(~self._equal(one, other))[0].tolist())

@@ -89,7 +89,7 @@ def checksum(path: epath.Path, on_read: Callable[[int], None]) -> tuple[int, str
 
     Args:
       path: The file.
-      on_read: Called with the number of bytes of each read.
+      on_read: The function to call with the number of bytes of each read.
     """
     digest, num_bytes = hashlib.sha256(), 0
     with path.open("rb") as file:

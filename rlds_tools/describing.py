@@ -60,10 +60,10 @@ class Stats(Result):
     Attributes:
       path: The path of the dataset.
       split: The split.
-      episodes: The number of its episodes.
-      steps: The number of its steps.
-      lengths: The spread of the numbers of steps of its episodes.
-      returns: The spread of the returns of its episodes; None without rewards.
+      episodes: The number of episodes.
+      steps: The number of steps.
+      lengths: The spread of the numbers of steps of episodes.
+      returns: The spread of the returns of episodes; None without rewards.
       by: The field that episodes are grouped by.
       groups: The groups, the largest first.
       statistics: The moments, extremes and quantiles of each field, by element.
@@ -227,7 +227,7 @@ def _not_finite_masks(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yields each field that has NaN or infinite values, with the mask of these values."""
     for path, leaf in named_leaves(episode.steps):
-        column = np.asarray(leaf)  # The leaf may be a ragged column.
+        column = np.asarray(leaf)  # A ragged column becomes an array.
         if column.dtype.kind != "f" or not any(is_below(path, field) for field in fields):
             continue
         has_placeholder = root_of(path) in TRANSITION_FIELDS and episode.final_observation_known

@@ -53,7 +53,7 @@ def make_environment(
       environment: The name, see `rlds_tools.record`; a function that creates the environment, which
         may take `seed`; or the environment.
       seed: The seed of the environment.
-      max_episode_steps: The number of steps after which an episode of such an environment ends.
+      max_episode_steps: The number of steps after which an episode of a created environment ends.
       is_rendered: Whether frames are recorded.
       camera: The camera of the frames, of a Gymnasium environment that is given by its name.
 
@@ -65,9 +65,9 @@ def make_environment(
       ValueError: The environment is unknown.
     """
     if is_rendered and sys.platform == "linux" and "DISPLAY" not in os.environ:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # By default, MuJoCo needs a window.
+        os.environ.setdefault("MUJOCO_GL", "egl")  # EGL renders without a window.
         if "WAYLAND_DISPLAY" not in os.environ:
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # By default, Pygame needs a window.
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # The dummy driver needs no window.
     if not isinstance(environment, str):
         name = getattr(environment, "__name__", None) or _environment_name(environment)
         return _as_dm_env(_call_factory(environment, name, seed), seed), name
@@ -107,7 +107,7 @@ def _make_dm_control(name: str, seed: int) -> dm_env.Environment:
         )
     with _one_line_errors(f"{_DM_CONTROL}{name}", install_command("dm_control")):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # dm_control warns if there is no window.
+            warnings.simplefilter("ignore")  # dm_control warns without a window.
             suite = import_extra("dm_control.suite")
         return suite.load(domain, task, task_kwargs={"random": seed})
 
@@ -454,7 +454,7 @@ def _parse_constant(policy: str, spec: Any) -> Any:
         raise ValueError(f"{policy}: got {text!r}, expected numbers separated by commas") from None
     value: Any = values[0] if len(values) == 1 else values
     if isinstance(spec, specs.Array) and np.ndim(value) == 0:
-        value = np.full(spec.shape, value)[()]  # The same value for all elements.
+        value = np.full(spec.shape, value)[()]  # All elements have the value.
     return _as_action(value, spec, policy)
 
 
@@ -480,4 +480,4 @@ def _cast(action: Any, spec: Any) -> Any:
     value = array.astype(spec.dtype)
     if spec.dtype.kind != "f" and not np.array_equal(value, array):
         raise ValueError(f"expected {spec.dtype}")
-    return spec.validate(value)[()]  # Scalars, which some environments use as keys.
+    return spec.validate(value)[()]  # Scalars can be keys of dicts.

@@ -116,7 +116,7 @@ class FindingCollector:
                 step = finding.row if finding.row >= 0 else None
                 self.add(Finding(finding.check, finding.text, step=step), index)
         for name, texts in audit.facts.items():
-            # A fact of most episodes is new if few episodes have the same fault.
+            # A finding about most episodes is new if the same fault has few episodes.
             if name not in reported or 0 < len(reported[name]) <= USUAL_SHARE * len(indices):
                 for text in texts:
                     self.add(Finding(name, text))

@@ -1,6 +1,6 @@
 """`rlds inspect`: the format, splits and fields of a dataset.
 
-Only the JSON files of a TFDS dataset are read, without NumPy: that takes no longer than starting
+Only the JSON files of a TFDS dataset are read, without NumPy, so this is as fast as starting
 Python. Other formats are opened with `rlds.sources.open`; episodes are read only on request.
 """
 
@@ -81,7 +81,7 @@ class InspectedField:
 
 @dataclasses.dataclass(frozen=True)
 class InspectedSplit:
-    """A split of a dataset. Values that would need reading the episodes are None.
+    """A split of a dataset. Values are None if they would need reading the episodes.
 
     Attributes:
       name: The name of the split.
@@ -429,7 +429,7 @@ def with_meanings(dataset: Result, options: Mapping[str, Any]) -> Result:
     from rlds.sources.audit_rows import meanings_in
     from rlds.sources.episode_table import audit_of
 
-    with contextlib.suppress(ImportError, OSError, ValueError):  # See `rlds validate`.
+    with contextlib.suppress(ImportError, OSError, ValueError):  # `rlds validate` reports errors.
         episodes = sources.open(path, dataset.splits[0].name, format=dataset.format, **options)
         audit = audit_of(episodes.source, episodes.split)
         if audit is not None and (texts := meanings_in(audit)):

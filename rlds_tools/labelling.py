@@ -227,7 +227,7 @@ def export_labels(path: str, file: str, **options: Any) -> LabelTransfer:
 
 
 def import_labels(path: str, file: str, **options: Any) -> LabelTransfer:
-    """Adds the new labels of a file; none if one is invalid; see `rlds.labels.read`."""
+    """Adds the new labels of a file, or no label if any is invalid; see `rlds.labels.read`."""
     labels = rlds_labels.open(path, **options)
     imported = rlds_labels.read(file, labels)
     labels.add_rows(imported)

@@ -34,16 +34,15 @@ class Recording(Result):
       path: The path of the log.
       environment: The name of the environment.
       policy: The name of the policy.
-      seed: The seed of both.
+      seed: The seed of the environment and the policy.
       episodes: The number of recorded episodes.
-      steps: The number of their steps together. An episode has one step more than actions, because
-
+      steps: The number of steps of all recorded episodes, one more than actions in each episode.
       seconds: The duration of the recording.
       steps_per_second: The speed of the recording.
       returns: The spread of the returns; None without episodes, or with several rewards in a step.
       episodes_before: The number of episodes that the log had before.
       video: The path of the video of the first episode.
-      interrupted: Whether Ctrl-C ended the recording. The log lacks the interrupted episode.
+      interrupted: Whether Ctrl-C ended the recording; the log lacks the interrupted episode.
     """
 
     path: str
@@ -214,10 +213,10 @@ class _Session:
       env: The environment.
       act: The policy.
       policy: The name of the policy.
-      seed: The seed of both.
+      seed: The seed of the environment and the policy.
 
     Attributes:
-      add_frame: Called after each step of the first episode.
+      add_frame: The function to call after each step of the first episode.
       returns: The returns of the finished episodes.
       num_steps: The number of steps of the finished episodes.
       seconds: The duration of the recording.

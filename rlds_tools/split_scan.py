@@ -1,8 +1,8 @@
 """One pass over the episodes of a split, for `rlds validate` and `rlds report`.
 
-The pass collects findings and statistics. Memory grows by some 50 bytes for each episode and 8 for
-each fault. Numeric fields are checked for several thousand steps at once; an image is decoded only
-until a pixel shows that it is not blank.
+The pass collects findings and statistics. Memory grows by about 50 bytes for each episode and 8
+bytes for each fault. Numeric fields are checked for several thousand steps at once; an image is
+decoded only until a pixel shows that it is not blank.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ class SplitScan:
         self._batch_bytes = self._batch_steps = self._num_terminal = 0
         self._shapes: dict[str, tuple[int, ...]] | None = None
         self._meaning = meaning_or_none(episodes)
-        # Counts of float actions: zero first, first, zero later, later.
+        # Counts of float actions: zero in the first step, all first, zero in later steps, all
+        # later.
         self._zero_actions = np.zeros(4, np.int64)
 
     @property
@@ -163,7 +164,7 @@ class SplitScan:
         return np.frombuffer(bytes(self._rows), _EPISODE_DTYPE).view(np.recarray)
 
     def read(self, indices: Iterable[int], jobs: int = 1) -> None:
-        """Checks the files, then the episodes.
+        """Reads the episodes, and collects the faults of files and episodes.
 
         Reading stops after too many consecutive unreadable episodes, as a damaged file can declare
         any number of them.
@@ -255,7 +256,7 @@ class SplitScan:
             _episode_digest(columns),
         )
         self._rows += np.array(row, _EPISODE_DTYPE).tobytes()
-        if 0 < length <= _MAX_SHORT_STEPS:  # The validator reports episodes without steps.
+        if 0 < length <= _MAX_SHORT_STEPS:  # Length 0 is an error of the validator.
             self._add_finding("few steps", f"the episode has {count(length, 'step')}", index)
         if not episode.complete:
             self._add_finding("incomplete", "the recording of the episode is incomplete", index)
@@ -425,7 +426,7 @@ class SplitScan:
                 continue
             is_constant = field.is_constant
             if len(field.shape) > 1 and not is_constant.all():
-                continue  # A board with unused squares.
+                continue  # Boards may have unused squares.
             for value in np.unique(field.min[is_constant]):
                 elements = _elements(path, field, is_constant & (field.min == value))
                 text = f"{elements} is {value:g} in all steps"

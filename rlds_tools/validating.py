@@ -29,7 +29,7 @@ class Check:
       path: The path of the data.
       split: The split; empty if the data cannot be opened.
       episodes: The number of episodes that were read.
-      steps: The number of their steps.
+      steps: The number of steps of these episodes.
       seconds: The duration of the validation.
       findings: The faults, errors first.
     """
@@ -161,7 +161,7 @@ def validate(
 
     if not paths:
         raise ValueError("validate: got no path, expected at least one.")
-    # All paths are opened first, so that a missing one is reported before hours of reading.
+    # All paths are opened first, to report a missing path before hours of reading.
     datasets = [(os.fspath(path), _open(os.fspath(path), split, format, options)) for path in paths]
     checks: list[Check] = []
     for path, splits in datasets:

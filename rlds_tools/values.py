@@ -132,7 +132,7 @@ class NumericField:
     def statistics(self) -> statistics.FieldStatistics:
         """Returns mean, deviation, extremes, and quantiles of the sampled values."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # Some elements are always NaN.
+            warnings.simplefilter("ignore", RuntimeWarning)  # An element may have only NaN.
             field = self._pass.result()[""]
             rows = self.sample.all().astype(np.float64)
             if rows.ndim == 2:
@@ -146,7 +146,7 @@ class NumericField:
 def _update_limit(
     rows: np.ndarray, limit: np.ndarray, known_limit: np.ndarray, count: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a new limit, and the number of values at it."""
+    """Returns a new limit, and the number of values at the limit."""
     return limit, np.where(limit == known_limit, count, 0) + np.count_nonzero(rows == limit, axis=0)
 
 

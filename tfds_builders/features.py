@@ -1,6 +1,6 @@
 """The TFDS features of the dataset that is converted from a source.
 
-They keep values without loss, see `rlds.formats.tfds.features`.
+The features keep values without loss, see `rlds.formats.tfds.features`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _check_classes(file: epath.Path) -> None:
             nodes += node.values()
         elif isinstance(node, list):
             nodes += node
-        elif isinstance(node, str) and node.lstrip().startswith(("{", "[")):  # JSON in JSON.
+        elif isinstance(node, str) and node.lstrip().startswith(("{", "[")):  # Text may hold JSON.
             with contextlib.suppress(ValueError):
                 nodes.append(json.loads(node))
 

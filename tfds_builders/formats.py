@@ -1,4 +1,4 @@
-"""A builder for each raw format. Their names in TFDS are `rlds_agibot`, `rlds_aloha`, ..."""
+"""A builder for each raw format, with names in TFDS such as `rlds_agibot` and `rlds_aloha`."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class RldsCreator(SourceBuilder):
 
 
 class RldsD3rlpy(SourceBuilder):
-    """Any dataset that d3rlpy 2 dumped. The `path` is its file."""
+    """Any dataset that d3rlpy 2 dumped. The `path` is the file."""
 
     source_class = D3rlpySource
 
 
 class RldsD4rlPybullet(SourceBuilder):
-    """A dataset of d4rl-pybullet. The `path` is its file."""
+    """A dataset of d4rl-pybullet. The `path` is the file."""
 
     source_class = D4rlPybulletSource
 
@@ -129,7 +129,7 @@ class RldsMcap(SourceBuilder):
     """MCAP files, whose messages become steps by a configuration.
 
     The `path` is a file or a folder of files: `RldsMcap(path="runs", bag_config="arm.toml")`.
-    Without a `bag_config`, one is proposed.
+    Without a `bag_config`, a configuration is proposed.
     """
 
     source_class = McapSource

@@ -84,7 +84,7 @@ def build_from_logs(
       ValueError: A name is not valid; a log holds no episodes; logs differ in their specs; TFDS
         cannot hold a dtype; or data does not fit its spec, or earlier data. No dataset is left.
     """
-    check_name(name)  # Before the logs are read.
+    check_name(name)  # Raises before the logs are read.
     source = EnvLoggerSource(
         logs,
         config=config,

@@ -1,4 +1,4 @@
-"""Builders with a config for each dataset that was published, which they read where it is.
+"""Builders with a config for each published dataset, which is downloaded or read from its bucket.
 
 The default config, `files` or `file`, is for raw data that you give by its path.
 """
@@ -41,14 +41,14 @@ class D4rlConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
     """The config of a dataset of D4RL.
 
     Attributes:
-      dataset: Its name in D4RL; None to take it from the name of the file.
+      dataset: The name of the dataset in D4RL; None to derive the name from the file name.
     """
 
     dataset: str | None = None
 
 
 class RldsD4rl(SourceBuilder):
-    """Datasets of D4RL, with all that their files have.
+    """Datasets of D4RL, with all fields of their files.
 
     There is a config for each dataset, of its name, such as `hopper-medium-v2`. The default,
     `file`, is for any other file of this layout; it needs a `path`. Give the options of
@@ -144,7 +144,7 @@ class BucketConfig(tfds.core.BuilderConfig):  # type: ignore[misc]
 
 
 class _BucketBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """A builder for files in a folder of a bucket, or of `manual_dir`, which comes first.
+    """A builder for files in a folder of `manual_dir`, or else of a bucket.
 
     Attributes:
       BUCKET: The bucket.

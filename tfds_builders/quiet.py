@@ -22,8 +22,8 @@ def quiet_libraries() -> None:
     setting, so standard error is captured during the import, and shown if the import fails. This
     changes the whole process: only programs may call it, not libraries.
     """
-    # Errors are raised. TensorFlow logs mere details as errors, such as hundreds of copied slices
-    # while it shuffles.
+    # Real errors are raised. TensorFlow logs details as errors, such as hundreds of copied slices
+    # while shuffling.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     for name, level in (("absl", logging.ERROR), ("apache_beam", logging.WARNING)):
         logging.getLogger(name).setLevel(level)

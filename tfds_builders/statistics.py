@@ -44,7 +44,7 @@ def dataset_statistics(
       include_last_action: See `rlds.transformations.compute_statistics`.
       beam_runner: A runner of Apache Beam, see `tfds_builders.conversion.beam.in_pipeline`. If
         neither this nor options are given, this process reads one file after the other.
-      beam_options: Its options.
+      beam_options: The options of the runner.
       temp_dir: The directory for the results of workers; all workers can access it.
 
     Raises:
@@ -58,7 +58,7 @@ def dataset_statistics(
         split,
         fields=None if fields is None else list(fields),
         quantiles=tuple(quantiles),
-        include_last_action=bool(include_last_action),  # One warning for all files.
+        include_last_action=bool(include_last_action),  # None would warn for each file.
     )
     lengths = builder.info.splits[split].shard_lengths
     shards = [index for index, length in enumerate(lengths) if length]

@@ -215,7 +215,7 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
 
     @_layouts.in_graph
     def read_in_graph(index: tf.Tensor) -> dict[str, Any]:
-        # Declared stateless, as iterators over stateful functions cannot be checkpointed.
+        # The function is declared stateless, so that iterators can be checkpointed.
         leaves = tf.numpy_function(read, [index], spec.dtypes, stateful=False)
         num_columns = len(spec.columns)
         columns = [_with_shape(a, [None, *leaf.shape]) for a, leaf in zip(leaves, spec.columns)]
@@ -228,7 +228,7 @@ def _read_in_graph(source: Episodes, order: _Order, *, nested: bool) -> tf.data.
     def with_nested_steps(episode: dict[str, Any]) -> dict[str, Any]:
         return {**episode, rlds.STEPS: tf.data.Dataset.from_tensor_slices(episode[rlds.STEPS])}
 
-    # One reader, as adjacent episodes share a chunk of a log, which is decompressed once.
+    # Adjacent episodes share a chunk of a log; one reader decompresses the chunk once.
     is_log = source.source.capabilities.run is not None
     groups = _Groups(source, spec) if is_log else None
     if groups is not None and groups.size > 1:
@@ -332,7 +332,7 @@ class _Groups:
 
     Args:
       episodes: The episodes of logs.
-      spec: Their spec.
+      spec: The spec of the episodes.
 
     Attributes:
       size: The number of episodes in a group.
@@ -347,7 +347,7 @@ class _Groups:
         self._num_steps = lengths.num_steps
         step_bytes = _STEP_OVERHEAD_BYTES + sum(map(_size_of, spec.columns))
         self._max_steps = _MAX_GROUP_BYTES // step_bytes
-        # Half of the maximum, as the lengths of groups vary.
+        # Half of the maximum leaves space, because the sizes of groups vary.
         size = int(self._max_steps / 2 / self._num_steps.mean())
         self.size = max(1, min(size, _MAX_GROUP_EPISODES))
         is_bounded = all(leaf.dtype != tf.string for leaf in spec.columns)
@@ -381,7 +381,7 @@ class _Groups:
                 tf.data.Dataset.from_tensors(spec.episode(*leaves))
                 for leaves in zip(zip(*columns), zip(*values))
             ]
-            while len(episodes) > 1:  # A balanced tree has little depth.
+            while len(episodes) > 1:  # Pairs keep the tree flat.
                 pairs = zip(episodes[::2], episodes[1::2])
                 unpaired = episodes[len(episodes) // 2 * 2 :]
                 episodes = [*(left.concatenate(right) for left, right in pairs), *unpaired]
@@ -444,7 +444,7 @@ def _split(columns: tf.Tensor, lengths: tf.Tensor, leaf: tf.TensorSpec) -> list[
     shape = [None, *leaf.shape]
     columns.set_shape(shape)
     if _size_of(leaf) % _ALIGNMENT == 0 < _size_of(leaf):
-        # Otherwise each slice would share the memory of all columns, and keep it alive.
+        # A copy, because a slice would keep the memory of all columns alive.
         count = leaf.shape.num_elements()
         slices = tf.split(tf.reshape(columns, [-1]), lengths * count, num=lengths.shape[0])
         return [_with_shape(tf.reshape(piece, [-1, *leaf.shape]), shape) for piece in slices]

@@ -61,7 +61,7 @@ class FieldLayout(NamedTuple):
 
 
 def layouts_of(features: Features) -> tuple[str, tuple[FieldLayout, ...]]:
-    """Returns the name of the sequence in examples (empty without one), and all fields, sorted.
+    """Returns the name of the sequence in examples, empty without a sequence; and the fields.
 
     The sequence is `steps` if it exists, or else the first `Dataset`, or else the first `Sequence`.
     """
@@ -90,7 +90,7 @@ def _find_layout(leaf: Leaf, sequence: str) -> FieldLayout:
     feature = leaf.feature
     in_sequence = len(leaf.lengths) > 0 and leaf.path[0] == sequence
     not_direct = FieldLayout(leaf.name, "", in_sequence=in_sequence)
-    if len(leaf.lengths) != in_sequence:  # In another sequence, or in several.
+    if len(leaf.lengths) != in_sequence:  # The field is in other or nested sequences.
         return not_direct
     if isinstance(feature, Image) or (feature.is_text and not feature.shape):
         return FieldLayout(leaf.name, "strings", in_sequence=in_sequence)

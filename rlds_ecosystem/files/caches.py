@@ -13,7 +13,7 @@ from rlds_ecosystem.files.forking import reset_in_forks
 
 __all__ = ["LruCache", "cache_folder"]
 
-# Keeps the entries of parent processes alive.
+# The entries of parent processes, which must not be closed in a forked process.
 _inherited_entries: list[Any] = []
 
 

@@ -50,5 +50,5 @@ def _run(queue: SimpleQueue[Any]) -> None:
             future.set_result(function(*arguments))
         except BaseException as error:
             future.set_exception(error)
-        del item, future, function, arguments  # Freed while the thread waits.
-    queue.put(None)  # Ends the other threads.
+        del item, future, function, arguments  # Frees the objects while the thread waits.
+    queue.put(None)  # Ends another thread.

@@ -30,5 +30,5 @@ def _reset() -> None:
         resettable._reset()
 
 
-if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
+if hasattr(os, "register_at_fork"):  # Windows does not fork.
     os.register_at_fork(after_in_child=_reset)

@@ -42,7 +42,7 @@ R = TypeVar("R")
 _FRAME_SIZE = struct.Struct("<Q")
 # The free memory that each worker needs.
 _MIN_BYTES_PER_WORKER = 1 << 30
-# Native libraries use one thread per worker, as there is a worker for each core.
+# Native libraries use one thread per worker, because each core has a worker.
 _THREAD_COUNT_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -68,7 +68,7 @@ def default_jobs() -> int:
     processors = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         processors = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, StopIteration):  # Linux only.
+    with contextlib.suppress(OSError, StopIteration):  # Only Linux has the file.
         lines = Path("/proc/meminfo").read_text().splitlines()
         available = next(line for line in lines if line.startswith("MemAvailable:"))
         processors = min(processors, int(available.split()[1]) * 1024 // _MIN_BYTES_PER_WORKER)
@@ -182,7 +182,7 @@ def _pickle_for_workers(work: Any) -> bytes | None:
     """Returns a pickled function; None if a worker cannot load it."""
     try:
         pickled_work = pickle.dumps(work)
-    except (AttributeError, TypeError, pickle.PicklingError):  # For example, a nested function.
+    except (AttributeError, TypeError, pickle.PicklingError):  # Nested functions cannot be pickled.
         return None
     return None if b"__main__" in pickled_work else pickled_work
 

@@ -69,7 +69,7 @@ def replace_dataset(
       A free path for the new file or folder.
 
     Raises:
-      FileExistsError: Another process is replacing the dataset; or an older one is kept already.
+      FileExistsError: Another process is replacing the dataset; or an old dataset is already kept.
       FileNotFoundError: The dataset does not exist; or no draft was written.
       StorageError: The dataset has changed meanwhile, or is being written; it stays unchanged.
       ValueError: The dataset is in an object store, which has no atomic replacement.
@@ -117,7 +117,7 @@ def replace_dataset(
 def finish_replacing(path: PathLike) -> None:
     """Finishes the replacement of a dataset by a killed process.
 
-    Without such a replacement, the call is cheap. Make it before you search a dataset at a path.
+    Call this before you search a dataset at a path; the call is cheap if nothing is to finish.
 
     Args:
       path: The file or the folder of the dataset.
@@ -133,7 +133,7 @@ def finish_replacing(path: PathLike) -> None:
             with draft_folder(path):
                 pass
         except OSError as error:
-            if os.path.lexists(path):  # The dataset can be read.
+            if os.path.lexists(path):  # Nothing is missing.
                 return
             if not isinstance(error, FileExistsError):
                 raise
@@ -145,7 +145,7 @@ def _exclusive_access(path: Path) -> Iterator[None]:
     """Locks a dataset against other writers; see `rlds_ecosystem.files.whole_files.Share`.
 
     Raises:
-      StorageError: Another process writes to it.
+      StorageError: Another process writes to the dataset.
     """
     with contextlib.ExitStack() as closing:
         if path.is_dir() and can_lock(path):
@@ -178,7 +178,7 @@ def _lock_labels(folders: Collection[Path]) -> Iterator[None]:
         paths = (path for folder in folders for path in (folder, folder.parent))
         closing.callback(_remove_empty, [path for path in paths if not path.exists()])
         for folder in folders:
-            with contextlib.suppress(OSError):  # The folder is read-only.
+            with contextlib.suppress(OSError):  # A read-only folder needs no lock.
                 folder.mkdir(parents=True, exist_ok=True)
                 closing.enter_context(lock_directory(folder))
         yield
@@ -186,7 +186,7 @@ def _lock_labels(folders: Collection[Path]) -> Iterator[None]:
 
 def _remove_empty(folders: Sequence[Path]) -> None:
     for folder in folders:
-        with contextlib.suppress(OSError):  # Another process has written to it.
+        with contextlib.suppress(OSError):  # Another process may have added files.
             folder.rmdir()
 
 

@@ -1,6 +1,6 @@
 """Atomic, durable and locked writes of files and folders.
 
-Writes to object stores are atomic and durable anyway, but stores have no locks.
+Object stores make each write atomic and durable themselves, but have no locks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlds_ecosystem.files.stores import UNFINISHED, PathLike, as_path, is_local,
 
 try:
     import fcntl
-except ImportError:  # On Windows.
+except ImportError:  # Windows lacks the module.
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
@@ -122,13 +122,13 @@ def atomic_target(
     target = local_target(target, None if is_local(final_path) else drafts)
     if not _draft_folder_of(
         target
-    ).exists():  # Otherwise a killed process may have completed the target.
+    ).exists():  # A draft folder means that a killed process may have completed the target.
         check_is_free(final_path)
     new_parents = [parent for parent in target.parents if not parent.exists()]
     try:
         with draft_folder(target) as hidden_folder:
             clear_folder(hidden_folder)
-            check_is_free(final_path)  # Another process may have finished it.
+            check_is_free(final_path)  # Another process may have finished the target.
             draft = hidden_folder / target.name  # Some libraries need the suffix.
             try:
                 yield draft
@@ -231,7 +231,7 @@ def draft_folder(target: Path) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            with contextlib.suppress(OSError):  # It is not empty.
+            with contextlib.suppress(OSError):  # The folder may have other files.
                 folder.rmdir()
     finally:
         if descriptor is not None:
@@ -325,13 +325,13 @@ def exchange(path: Path, other: Path) -> bool:
     names = os.fsencode(path), os.fsencode(other)
     try:
         if sys.platform == "linux":
-            at_cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+            at_cwd, exchange = -100, 2  # The values of AT_FDCWD and RENAME_EXCHANGE.
             renameat2 = ctypes.CDLL(None).renameat2
             return bool(renameat2(at_cwd, names[0], at_cwd, names[1], exchange) == 0)
         if sys.platform == "darwin":
-            swap = 2  # RENAME_SWAP
+            swap = 2  # The value of RENAME_SWAP.
             return bool(ctypes.CDLL(None).renamex_np(*names, swap) == 0)
-    except AttributeError:  # The C library is too old.
+    except AttributeError:  # An old C library lacks the function.
         pass
     return False
 
@@ -344,7 +344,7 @@ def journal_of(target: Path) -> Path:
 def kept_name(target: Path) -> Path:
     """Returns the path of a kept old dataset: `<name>.old`.
 
-    Readers of folders ignore it, as no format has this suffix.
+    Readers of folders ignore the path, because no format has the suffix.
     """
     return target.with_name(f"{target.name}.old")
 
@@ -378,7 +378,7 @@ def can_lock(path: PathLike) -> bool:
 
 
 def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
-    """Locks an open file or directory until it is closed; the end of the process closes it too.
+    """Locks an open file or directory until the descriptor is closed or the process ends.
 
     Args:
       descriptor: The open file.
@@ -399,7 +399,7 @@ def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
 
 def holder_of(path: PathLike) -> str:
     """Describes the process that holds the lock of a file, for errors."""
-    with contextlib.suppress(OSError):  # Linux only; processes of other machines have no number.
+    with contextlib.suppress(OSError):  # Only Linux has it, for local processes.
         inode = str(os.stat(path).st_ino)
         for line in Path("/proc/locks").read_text().splitlines():
             # "1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF"

@@ -23,7 +23,7 @@ __all__: list[str] = []
 
 
 def _main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the process that started this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends its workers.
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # Output of libraries goes to the standard error.

@@ -215,7 +215,7 @@ def cast_exact(array: np.ndarray, dtype: np.dtype, otherwise: Any = None) -> Any
         return array
     with np.errstate(over="ignore", invalid="ignore"):
         converted = array.astype(dtype)
-        # The reverse cast, because NumPy rounds integers to compare them with floats.
+        # Compares after casting back, because NumPy rounds integers to compare them with floats.
         candidates = converted, converted.astype(array.dtype)
     has_nan = array.dtype.kind == "f"
     are_equal = all(np.array_equal(candidate, array, equal_nan=has_nan) for candidate in candidates)
@@ -254,7 +254,7 @@ def map_columns(function: Callable[[Any], Any], columns: Any) -> Any:
     >>> map_columns(lambda column: column[1:], {"x": np.array([1, 2]), "y": [np.array([3, 4])]})
     {'x': array([2]), 'y': [array([4])]}
     """
-    if isinstance(columns, np.ndarray):  # First, as the check for a Mapping is slower.
+    if isinstance(columns, np.ndarray):  # The check for a Mapping is slower.
         return function(columns)
     if isinstance(columns, Mapping):
         return {name: map_columns(function, child) for name, child in columns.items()}
@@ -381,7 +381,7 @@ def _describe(description: Any) -> str:
 
 def _as_array(value: Any, path: str, step: int) -> np.ndarray:
     """Returns a leaf as an array of a fixed dtype, or of `str`, `bytes` or `None` objects."""
-    # Strings first: NumPy would cut trailing NULs off them.
+    # Strings are handled first, because NumPy would cut off their trailing NULs.
     if isinstance(value, str):
         return _object_scalar(str.__str__(value))
     if isinstance(value, bytes):

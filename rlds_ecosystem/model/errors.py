@@ -67,6 +67,6 @@ def storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "free disk space or grant permission there, or choose another path"
-        if not is_local(path):  # The error of the store has the remedy.
+        if not is_local(path):  # Errors of stores have a remedy.
             advice = "or choose another path"
         raise StorageError(f"{os.fspath(path)!r} cannot be written ({error}); {advice}") from error

@@ -177,7 +177,7 @@ class Opaque:
         return self.description
 
 
-# Fields, nested in dicts.
+# Fields in nested dicts.
 Fields: TypeAlias = "Mapping[str, Field | Opaque | Fields]"
 
 
@@ -278,7 +278,7 @@ def match_columns(
         got = f"the fields {list(children_of(columns, path))}"
         raise _mismatch(where, path, got, str(expected))
     if columns.dtype == object and expected.encoding:
-        return columns  # Files of images.
+        return columns  # The rows are files of images.
     dtype = expected.column_dtype
     is_wider = columns.dtype == np.float64 and dtype == np.float32
     if not fits(columns.shape[1:], expected.shape):
@@ -305,7 +305,7 @@ def children_of(nest: Any, path: str) -> dict[str, Any]:
 
 
 def is_absent(columns: Any) -> bool:
-    """True if columns are None, or containers of None alone."""
+    """True if columns are None, or containers that hold only None."""
     if columns is None:
         return True
     if isinstance(columns, np.ndarray):

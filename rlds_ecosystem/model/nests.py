@@ -52,7 +52,7 @@ class Paths(dict[str, V]):
         super().__setitem__(path, value)
         self.parents.update(_parent_paths(path))
 
-    def __reduce__(self) -> Any:  # Items of dicts are set before attributes otherwise.
+    def __reduce__(self) -> Any:  # pickle would set items before attributes.
         return type(self), (dict(self),)
 
 
@@ -115,7 +115,7 @@ def lookup(nested: Any, path: str) -> Any:
     """
     while path:
         name, _, path = path.partition("/")
-        while path and name not in nested:  # Names may contain slashes.
+        while path and name not in nested:  # A name may contain slashes.
             component, _, path = path.partition("/")
             name = f"{name}/{component}"
         nested = nested[name]

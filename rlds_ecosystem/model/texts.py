@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 __all__ = ["printable", "replace_unprintable", "shorten"]
 
-# Readable words and paths are shorter.
+# No readable word or path is longer.
 _MAX_WORD = 1000
 _LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
 

@@ -23,7 +23,7 @@ from rlds_tools.command_line.printing import Invocation
 
 __all__ = ["COMMANDS", "main", "rlds"]
 
-# In the order of a user's work: record, inspect, convert, edit and label, share.
+# The commands are in the order of use: record, inspect, convert, edit and label, share.
 COMMANDS = (
     "record",
     "create",
@@ -48,7 +48,7 @@ COMMANDS = (
 # Commands of the web tool, which imports this package.
 _CREATOR_COMMANDS = {"create", "export", "view"}
 
-# Names that users try, by the command that they mean.
+# The commands to suggest for names that users try.
 _ALIASES = {
     "delete": "rlds edit PATH --delete-episodes 3,7",
     "merge": "rlds edit PATH --merge OTHER --to NEW",
@@ -173,7 +173,7 @@ def _shorten_warnings(call: Invocation) -> None:
 
 
 def _is_expected(error: Exception) -> bool:
-    riegeli = sys.modules.get("riegeli")  # Only a loaded module can have raised.
+    riegeli = sys.modules.get("riegeli")  # Only a loaded module can raise.
     return isinstance(error, _USER_ERRORS) or (
         riegeli is not None and isinstance(error, riegeli.RiegeliError)
     )

@@ -183,7 +183,7 @@ def command(
     call = invocation()
     names = ("name", "num_shards", "float64", "tensor_encoding", "png_level")
     common_options |= {name: options[name] for name in names}
-    if options["shuffle"] is not None:  # Builders have their own defaults.
+    if options["shuffle"] is not None:  # None keeps the default of the builder.
         common_options["shuffle"] = options["shuffle"]
     return converting.convert(
         source,

@@ -65,7 +65,7 @@ def _inspect_or_propose(path: str, options: Mapping[str, Any]) -> Result:
         inspected = inspection.inspect(path, **options)
         return inspection.with_meanings(inspected, options["options"] or {})
     except ValueError as error:
-        from rlds.sources import UnknownFormatError  # Loading takes long.
+        from rlds.sources import UnknownFormatError  # This import is slow.
 
         if isinstance(error, UnknownFormatError):
             with contextlib.suppress(ImportError, OSError, ValueError):

@@ -75,7 +75,7 @@ def _show() -> None:
 def _add() -> None:
     """Add a label to episodes, by index: 3,7,10:15.
 
-    It replaces the label of the same annotator on the same episode or steps.
+    The new label replaces the label of the same annotator on the same episode or steps.
     """
 
 
@@ -88,7 +88,7 @@ def _export() -> None:
 @_command("import", "import_labels")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def _import() -> None:
-    """Import the new labels of FILE; none if one is invalid.
+    """Import the new labels of FILE; an invalid label stops the import.
 
     Episodes are matched by digest, or by key if their lengths are equal.
     """

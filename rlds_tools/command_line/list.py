@@ -18,7 +18,7 @@ def command(directory: str, depth: int, formats: bool, where: str | None) -> Res
     """List the datasets below a folder.
 
     Finds TFDS, LeRobot and Minari datasets, and EnvLogger logs. With --where, counts the matching
-    episodes of each.
+    episodes of each dataset.
 
     Examples:
       rlds list data --where 'steps > 50 and success'

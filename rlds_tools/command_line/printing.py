@@ -58,7 +58,7 @@ class Invocation:
       verbose: Whether to show the messages of libraries.
       where: The condition of the episodes that were read.
       path_options: The options that opened a path, by path, for the suggested commands.
-      after_output: Called after the result is printed.
+      after_output: The function to call after the result is printed.
     """
 
     owns_process: bool = False
@@ -288,7 +288,7 @@ def split_words(words: Iterable[str], runner: str | None) -> tuple[list[str], li
     """Splits words into paths and options of Beam."""
     paths: list[str] = []
     beam_words: list[str] = []
-    is_value = False  # True for the value in `--name value`.
+    is_value = False  # True if the word is the value of `--name value`.
     for word in words:
         is_option = word.startswith("-")
         (beam_words if is_option or is_value else paths).append(word)

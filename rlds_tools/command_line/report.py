@@ -93,7 +93,7 @@ def command(
     from rlds_tools import reporting
 
     folder = os.path.dirname(output or "") or "."
-    if not os.path.isdir(folder):  # Checked first, as reading may take hours.
+    if not os.path.isdir(folder):  # The folder is checked before reading, which may take hours.
         raise click.UsageError(f"--output: the folder {folder!r} does not exist. Create it first.")
     output = output or "report.html"
     if output.endswith(".md"):

@@ -91,7 +91,7 @@ class Report(Result):
         return {name: value for name, value in super().to_dict().items() if name != "content"}
 
     def _repr_html_(self) -> str:
-        # The frame separates the styles of the page and of the notebook.
+        # In a frame, the styles of the page do not change the notebook.
         title = f"Report of {html.escape(self.path)}"
         size = 'width="100%" height="720" style="border: 0"'
         return f'<iframe srcdoc="{html.escape(self.content)}" title="{title}" {size}></iframe>'
@@ -114,8 +114,8 @@ def report(
 ) -> Report:
     """Creates an HTML page of a dataset: content, videos, curves and findings.
 
-    The page is a single file without requests to any server. Of a large dataset, it shows a sample,
-    and says so: 5,000 episodes are read, or fewer if they exceed 2 GB.
+    The page is a single file without requests to any server. The page of a large dataset shows a
+    sample, and says so: 5,000 episodes are read, or fewer if they exceed 2 GB.
 
     Args:
       path: A folder or a file, here or in an object store.

@@ -25,7 +25,7 @@ _MAX_POINTS = 1500
 
 
 def number_text(value: float) -> str:
-    """Formats a number_text in a few characters.
+    """Formats a number in a few characters.
 
     >>> number_text(12345.678), number_text(0.5), number_text(-0.0), number_text(1e-9)
     ('12,346', '0.5', '0', '1e-09')
@@ -119,12 +119,12 @@ def _count_bins(
     if len(unique) == 1:
         return np.array([0, len(values), 0]), low - 1, low + 1
     are_integers = len(unique) <= _MAX_EXACT_BARS and np.all(unique == np.round(unique))
-    if are_integers and high - low < 2 * _BINS:  # Other bins would hold uneven sets of integers.
+    if are_integers and high - low < 2 * _BINS:  # Each bin holds one integer.
         edges = np.arange(low - 0.5, high + 1)
         return np.histogram(values, edges)[0], edges[0], edges[-1]
     with np.errstate(over="ignore"):
         edges = np.linspace(low, high, bins + 1)
-    if not np.all(np.diff(edges) > 0):  # No floats lie between the bounds.
+    if not np.all(np.diff(edges) > 0):  # Bounds coincide: no float is between.
         return np.array([len(values)]), low, high
     return np.histogram(values, edges)[0], low, high
 

@@ -26,7 +26,7 @@ from rlds_tools.split_scan import SplitScan, open_splits
 
 __all__ = ["ReportData", "ShownEpisode", "gather", "read_shown"]
 
-# The maximum episodes and bytes of files to read, and the minimum episodes despite their size.
+# The maximum numbers of episodes and bytes to read, and the minimum number of episodes.
 MAX_EPISODES, _MAX_READ_BYTES, _MIN_EPISODES = 5_000, 2_000_000_000, 50
 # The maximum number of findings with a shown episode.
 _MAX_SHOWN_FINDINGS = 10

@@ -43,7 +43,7 @@ def render_page(data: ReportData, command: str, frames: int, max_size: int) -> s
       max_size: The maximum size of the page in bytes.
 
     Raises:
-      ValueError: The page cannot be that small.
+      ValueError: The page cannot be as small as `max_size`.
     """
     text_sections = {name: render(data) for name, (_, render) in _SECTIONS.items() if render}
     text_sections["overview"] = sections.overview(data)

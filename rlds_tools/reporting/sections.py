@@ -35,7 +35,7 @@ from tfds_files import TfdsFilesError
 
 __all__ = ["section"]
 
-_MAX_CURVES = 6  # More curves on an axis cannot be told apart.
+_MAX_CURVES = 6  # More curves are indistinguishable.
 _MAX_CURVE_FIELDS = 3
 _VISIBLE_DIMENSIONS, _MAX_DIMENSIONS = 32, 256
 _VISIBLE_ROWS, _MAX_ROWS = 40, 1000

@@ -47,7 +47,7 @@ def can_seek() -> bool:
 
 
 def clip(frames: Frames | VideoFrames, quality: VideoQuality, name: str) -> tuple[Markup, str]:
-    """Encodes frames as an element; returns it, and a note on the colors of depths.
+    """Encodes frames; returns an element of the page, and a note on the colors of depths.
 
     Args:
       frames: The frames.

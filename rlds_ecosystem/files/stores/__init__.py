@@ -1,8 +1,8 @@
 """Files in object stores (`gs://`, `s3://`, `hf://`), and paths of local or remote files.
 
 This package opens, lists and writes all files at URLs. An object appears in its store when it is
-complete. It can be replaced, but not appended to. A directory is a prefix of object names. Only
-commits of the Hub, `hf://`, are cached, as other processes may write to a store.
+complete. Objects can be replaced, but not appended to. A directory is a prefix of object names.
+Only commits of the Hub, `hf://`, are cached, as other processes may write to a store.
 
 The modules: `_paths` is the interface, `_objects` has open files, `_copies` the local cache,
 `_publishing` uploads of folders, `_clients` the libraries.

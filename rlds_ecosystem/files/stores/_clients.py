@@ -93,7 +93,7 @@ class ObjectInfo(NamedTuple):
     is_dir: bool
     size: int
     seconds: float  # The modification time.
-    version: Version  # Changes when the object is written.
+    version: Version  # The version changes on each write.
 
 
 class StoreClient(Protocol):
@@ -120,9 +120,9 @@ class StoreClient(Protocol):
     def read(self, url: str) -> bytes: ...
     def fetcher(
         self, url: str, version: Version = (), timeout: float | None = None
-    ) -> Callable[[int, int], bytes]: ...  # Raises after `timeout` seconds.
+    ) -> Callable[[int, int], bytes]: ...  # The function raises after `timeout` seconds.
     def upload(self, file: BinaryIO, url: str) -> None: ...
-    def copy(self, source: str, target: str) -> bool: ...  # False if the store cannot copy.
+    def copy(self, source: str, target: str) -> bool: ...  # Returns False if the store cannot copy.
     def remove(self, url: str) -> None: ...
 
 
@@ -172,7 +172,7 @@ class _TensorFlowStore(StoreClient):
     block_size, keeps_versions = _TENSORFLOW_BLOCK_SIZE, False
 
     def __init__(self) -> None:
-        # Slow to import.
+        # The import is slow.
         self._gfile: Any = importlib.import_module("tensorflow").io.gfile
 
     def exists(self, url: str) -> bool:
@@ -212,7 +212,7 @@ class _TensorFlowStore(StoreClient):
     def upload(self, file: BinaryIO, url: str) -> None:
         def write() -> None:
             with self._gfile.GFile(url, "wb") as target:
-                target.write(b"")  # Otherwise an empty file would create no object.
+                target.write(b"")  # An empty file needs one write to become an object.
                 shutil.copyfileobj(file, target, COPY_BUFFER_SIZE)
 
         start = file.tell()
@@ -241,9 +241,9 @@ class FsspecStore(StoreClient):
             fsspec = importlib.import_module("fsspec")
         except ImportError as error:
             raise OSError(f"{scheme}:// cannot be opened: {error}") from error
-        # The result is cached, except in forked processes.
+        # fsspec caches the file system, except in forked processes.
         self._fs: Any = fsspec.filesystem(scheme, use_listings_cache=False)
-        # Older versions of gcsfs accept the argument `generation`, but ignore it.
+        # Older versions of gcsfs ignore the argument `generation`.
         has_generations = (
             scheme == "gs" and "generation" in inspect.signature(self._fs.url).parameters
         )
@@ -282,7 +282,7 @@ class FsspecStore(StoreClient):
     ) -> Callable[[int, int], bytes]:
         options: dict[str, Any] = {"timeout": timeout}
         if version and self.keeps_versions:
-            options["generation"] = version[1]  # The generation, the first value of `stat`.
+            options["generation"] = version[1]  # `version` is the size, then the generation.
 
         def fetch(begin: int, end: int) -> bytes:
             with _convert_errors(url):
@@ -300,7 +300,7 @@ class FsspecStore(StoreClient):
                 shutil.copyfileobj(file, target, COPY_BUFFER_SIZE)
                 target.close()
             except BaseException:
-                target.closed = True  # Otherwise garbage collection would publish it.
+                target.closed = True  # Garbage collection would publish an open file.
                 with contextlib.suppress(Exception):
                     target.discard()
                 raise
@@ -329,7 +329,7 @@ class _Commit(NamedTuple):
     ids: dict[str, str]
 
 
-# A process reads the first commit that it requested until it creates a commit: few requests.
+# A process reads the first commit that it requested until it creates a commit, to save requests.
 _commits: dict[tuple[str, str, str | None], _Commit] = {}
 
 
@@ -446,7 +446,7 @@ def read_only(url: str) -> OSError:
     return io.UnsupportedOperation(f"{url}: hf:// is read-only: {remedy}")
 
 
-# Error classes by name, so that their packages need not be imported.
+# The kinds of errors by name of the class, so that no package is imported for its classes.
 _KINDS: dict[type[OSError], str] = {
     FileNotFoundError: "EntryNotFoundError NoSuchBucket NoSuchKey NotFoundError "
     "RepositoryNotFoundError RevisionNotFoundError",
@@ -468,7 +468,7 @@ def _convert_errors(url: str) -> Iterator[None]:
     """Converts errors of clients to an `OSError` of the same kind, with the name of the object."""
     try:
         yield
-    except (TypeError, AttributeError, NameError):  # Programming errors.
+    except (TypeError, AttributeError, NameError):  # Programming errors are not converted.
         raise
     except Exception as error:
         raise _create_os_error(url, error) from error

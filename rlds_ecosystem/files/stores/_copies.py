@@ -2,7 +2,7 @@
 
 A copy is a sparse file of the size of the object, so that it can be mapped. The file `.blocks` next
 to it has the times at which each block was fetched and claimed. All processes of a machine share
-both files until a restart. The folder is named after the machine and the version of the object.
+both until a restart. The folder is named after the machine and the version of the object.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 # The minimum and the maximum number of bytes that a request fetches.
 _BLOCK_SIZE, _MAX_REQUEST_BYTES = 1 << 15, 1 << 22
 _MAX_GAP_BLOCKS = 4
-# Up to this ratio of range to count, indices are deduplicated by a mask, not by sorting.
+# Up to this ratio of range to count, a mask deduplicates indices faster than sorting.
 _MAX_SPREAD_FOR_MASK = 64
 _NUM_THREADS = 32
 # The delays before retries of a failed request, after the retries of the library.
@@ -101,7 +101,7 @@ class CopiedObjects:
         first_blocks = begins[is_nonempty] // _BLOCK_SIZE + offsets
         last_blocks = (ends[is_nonempty] - 1) // _BLOCK_SIZE + offsets
         counts = last_blocks - first_blocks + 1
-        if (counts <= 2).all():  # Usual for rows.
+        if (counts <= 2).all():  # Rows usually span few blocks.
             return _unique(np.concatenate([first_blocks, last_blocks]))
         return _unique(np.repeat(first_blocks, counts) + concat_ranges(counts))
 
@@ -116,7 +116,7 @@ class CopiedObjects:
 
     def times(self, blocks: np.ndarray) -> np.ndarray:
         """Returns the times at which blocks were fetched; 0 for missing blocks."""
-        if len(blocks) == self._first_blocks[-1]:  # All blocks.
+        if len(blocks) == self._first_blocks[-1]:  # The blocks are all blocks.
             return np.concatenate([copied.fetch_times for copied in self.objects])
         times = np.empty(len(blocks), np.int64)
         for copied, rows, first_block in self._by_object(blocks):
@@ -305,7 +305,7 @@ class CopiedObject:
         version_folder = folder / f"{machine}-{version}"
         version_folder.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
-            for other in folder.glob(f"{machine}-*"):  # Earlier versions of the object.
+            for other in folder.glob(f"{machine}-*"):  # Removes earlier versions of the object.
                 if other != version_folder:
                     _remove_folder(other)
         self.path = str(version_folder / url.rpartition("/")[2])
@@ -372,7 +372,7 @@ class CopiedObject:
             self.fetch_times[begin:end] = time.time_ns()
 
     def _check_since(self, fetched_at: float) -> None:
-        """Checks the version of blocks fetched at a time; one check covers all earlier ones."""
+        """Checks the version of blocks fetched at a time; one check covers all earlier blocks."""
         with self._check_lock:
             if self._last_check < fetched_at:
                 check_time = time.monotonic()
@@ -411,7 +411,7 @@ class CopiedObject:
     def evict(self, begin: int, end: int) -> None:
         """Frees the space of a range of blocks."""
         with self._lock(), _open_file(self.path, os.O_RDWR) as file:
-            # First, so that concurrent readers notice the eviction.
+            # The times change first, so that concurrent readers notice the eviction.
             self.fetch_times[begin:end] = self.claim_times[begin:end] = 0
             start_byte, end_byte = begin * _BLOCK_SIZE, min(end * _BLOCK_SIZE, self.size)
             _punch_hole(file, start_byte, end_byte - start_byte)

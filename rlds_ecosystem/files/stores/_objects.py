@@ -119,7 +119,7 @@ class NewObject(io.RawIOBase):
         return self._file.truncate(size)
 
     def publish(self) -> None:
-        """Uploads the written bytes as the object, unless they are uploaded."""
+        """Uploads the written bytes as the object; further calls do nothing."""
         if self._is_published:
             return
         end = self._file.tell()

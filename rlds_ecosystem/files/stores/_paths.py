@@ -177,7 +177,7 @@ def copy_file(source: PathLike, target: PathLike) -> None:
 
 
 def move_file(source: PathLike, target: PathLike) -> None:
-    """Moves a file, and replaces an existing one; atomic only between local paths.
+    """Moves a file, and replaces an existing file; atomic only between local paths.
 
     Raises:
       OSError: The file cannot be moved.
@@ -295,7 +295,7 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
             raise OSError(f"{self} is not empty")
 
     def rmtree(self, missing_ok: bool = False) -> None:
-        """Removes all objects in the directory; there may be none."""
+        """Removes all objects in the directory, if any."""
         paths = [directory / name for directory, _, names in self.walk() for name in names]
         in_parallel(lambda path: path.unlink(missing_ok=True), paths, self)
 
@@ -314,7 +314,7 @@ class StorePath(type(epath.Path("gs://bucket"))):  # type: ignore[misc]
         return self.replace(target)
 
     def replace(self, target: PathLike) -> epath.Path:
-        """Moves a file, or the files of a directory: copies them, and then removes them."""
+        """Moves a file or the files of a directory: copies, and then removes the originals."""
         target = as_path(target)
         if not self.is_dir():
             copy_file(self, target)
