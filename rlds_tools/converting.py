@@ -46,8 +46,8 @@ class Conversion(Result):
     Attributes:
       path: The path of the new dataset.
       to: The new format.
-      splits: The numbers of each split, and its damaged episodes, which were skipped; the same as
-        in `info.metadata["conversion"]`.
+      splits: The counts of each split, and the skipped damaged episodes, as in
+        `info.metadata["conversion"]`.
     """
 
     path: str
@@ -78,7 +78,7 @@ class ExportResult(Result):
       steps: The number of steps.
       fields: The placement of each field: `field`, `place`, `how` and `why`, see
         `rlds.sources.Placement`.
-      left_out: The problems of the damaged episodes, which were skipped.
+      left_out: The problems of the skipped damaged episodes.
       is_share: Whether only a share of the export was written.
     """
 
@@ -316,7 +316,7 @@ def convert(
         raise ValueError(f"no format {format!r}; {suggest_names(format, formats)}")
     source_format = formats[format]
     if storage.get("float64") == "float32" and "float64" in source_format.options:
-        options = {"float64": "float32", **options}  # Some logs need this option.
+        options = {"float64": "float32", **options}  # Logs have the same option.
     selection = source_format.source(raw, **options)
     default_name, default_version = _default_name(selection, raw)
     selected_episodes = _select_episodes(raw, "all", where, labels, action_as, format, options)
@@ -394,7 +394,7 @@ def _default_name(source: AnySource, path: str | os.PathLike[str]) -> tuple[str,
         is_name = re.fullmatch("[a-z][a-z0-9_]*", info.name)
         return info.name if is_name else dataset_name(info.name), info.version
     minari = info.metadata.get("minari")
-    if isinstance(minari, Mapping) and "dataset_id" in minari:  # The path may end with "human-v2".
+    if isinstance(minari, Mapping) and "dataset_id" in minari:  # The path may lack the name.
         return dataset_name(str(minari["dataset_id"])), "1.0.0"
     return _name_from_path(path), "1.0.0"
 

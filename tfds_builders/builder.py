@@ -39,7 +39,7 @@ from tfds_builders.features import features_of
 __all__ = ["NamedBuilder", "SourceBuilder", "check_name", "convert", "prepared"]
 
 _FLOAT64 = "float64"
-# Options of a DownloadConfig that would change the content of a dataset.
+# The options of a DownloadConfig that would change the content of a dataset, which are rejected.
 _UNSUPPORTED = {
     "max_examples_per_split": "pass a source with fewer episodes",
     "ignore_duplicates": "correct the source: the keys of its episodes must be unique",
@@ -75,7 +75,7 @@ def convert(
       name: The name of the dataset: lower-case letters, digits and `_`, as `tfds.load` needs it.
       version: Its version, as `major.minor.patch`.
       data_dir: The directory of TFDS datasets; the default directory of TFDS if None.
-      description: The description of the dataset; None for that of the source.
+      description: The description of the dataset; None for the description of the source.
       file_format: `tfrecord`, or `array_record` for random access (`as_data_source`).
       shuffle: Whether to store episodes in a random order (sorted by the hashes of their keys), as
         TFDS does, or in the order of the source.
@@ -128,8 +128,8 @@ def prepared(
     """Creates a new dataset, and returns a builder that reads it.
 
     Raises:
-      FileExistsError: It exists. (If a process died in the same call after creating the dataset,
-        this completes that call.)
+      FileExistsError: The dataset exists. (If a process died in this call after creating the
+        dataset, the next call completes.)
     """
     builder.make(download_config)
     return tfds.builder_from_directory(builder.data_path)
@@ -172,7 +172,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
       file_format: See `convert`.
       config: The name of a config of the class, or a config.
       version: The version of the dataset.
-      name: The name of the dataset; that of the class if None.
+      name: The name of the dataset; if None, the name of the class.
       **options: Arguments of `source_class`, by name.
 
     Attributes:
@@ -261,7 +261,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
           path: The file or the directory of the raw data.
 
         Raises:
-          SourceError: It does not have the format of the builder.
+          SourceError: The data does not have the format of the builder.
         """
         config = vars(self.builder_config) if self.builder_config else {}
         config_options = {name: config[name] for name in self.options() if name in config}
@@ -306,7 +306,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
             return {"description": self.__class__.__doc__ or _DESCRIPTION}
         text, info = self._fixed_description, source.source_info
         metadata = {**info.metadata, **field_metadata(source)}
-        for name in (CONVERSION, lineage.KEY):  # Counts and lineage belong to the files.
+        for name in (CONVERSION, lineage.KEY):  # Files keep their counts and lineage.
             metadata.pop(name, None)
         return {
             "description": info.description or _DESCRIPTION if text is None else text,
@@ -333,7 +333,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         self._check_same_arguments(config)
         if self.is_made() and not config.download_mode.overwrite_dataset:
             remove_finished(self._target)
-            if is_local(self._target):  # Its description may need an update.
+            if is_local(self._target):  # The description may need an update.
                 super().download_and_prepare(download_config=config)
             return
         if file_format:
@@ -376,7 +376,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         self.info.read_from_directory(self.data_path)
 
     def _convert(self, source: AnySource, config: tfds.download.DownloadConfig) -> None:
-        for split in source.splits:  # Checked before hours are spent on the other splits.
+        for split in source.splits:  # All splits are checked before hours of reading.
             if reading.count(source, split) == 0:
                 raise SourceError("no episodes to convert", file=f"split {split!r}")
         writer = prepare(
@@ -426,7 +426,7 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         """Whether the dataset exists.
 
         Raises:
-          StorageError: It is incomplete.
+          StorageError: The dataset is incomplete.
         """
         if is_local(self._target):
             return bool(self._target.exists())
@@ -524,5 +524,5 @@ def _check_config(config: tfds.download.DownloadConfig | None) -> tfds.download.
             raise ValueError(f"DownloadConfig: {option} is not supported; {remedy}")
     if (num_shards := config.num_shards) is not None and num_shards < 1:
         raise ValueError(f"num_shards must be at least 1, got {num_shards}; None lets TFDS choose")
-    # The authors of TFDS have prepared other datasets only.
+    # TFDS has prepared only other datasets.
     return dataclasses.replace(config, try_download_gcs=False)

@@ -8,9 +8,9 @@
       .feeds/                               the indexes of shards; see `tfds_files.shard_index`
     .replacement-<id>/                    a dataset whose splits will replace those of this one
 
-A shard is written as a draft file. Once it is complete it is renamed to its number, and then listed
-in `dataset_info.json`, which is replaced atomically. So readers see complete shards only, and
-writers never change an existing one. Several writers may append to a dataset at a time.
+A shard is written as a draft file. A complete draft is renamed to its number, and then listed
+in `dataset_info.json`, which is replaced atomically. Readers see only complete shards, and writers
+never change an existing shard. Several writers may append to a dataset at a time.
 
 A killed writer leaves its draft, readable except for its end: `recover` publishes it as a shard.
 Drafts of running writers are locked; the system releases the lock with the process.
@@ -92,9 +92,9 @@ class Description:
       version: Its version.
       file_format: The format of its shards, such as "tfrecord".
       features: The JSON of its features.
-      metadata: The metadata of the dataset, in the types of JSON; None if there are none.
+      metadata: The metadata of the dataset, in the types of JSON; None without metadata.
       write: Writes `dataset_info.json`, without splits, and the other metadata files to a folder.
-        Called when the dataset is created or replaced.
+        The function is called when the dataset is created or replaced.
     """
 
     name: str
@@ -110,7 +110,7 @@ class _ShardSize(NamedTuple):
 
     Attributes:
       num_examples: The number of its examples.
-      num_bytes: The total size of its examples.
+      num_bytes: The total size of the examples.
     """
 
     num_examples: int
@@ -157,7 +157,7 @@ class GrowingDataset:
           stacklevel: See `warnings.warn`.
 
         Raises:
-          StorageError: There is another dataset; names the difference.
+          StorageError: The folder has another dataset; the error names the difference.
         """
         if self.exists:
             self._check_fits(stacklevel + 1)
@@ -178,7 +178,7 @@ class GrowingDataset:
         """Checks that splits can be replaced by those of a dataset of this description.
 
         Raises:
-          StorageError: There are other splits, and they do not fit the description.
+          StorageError: Splits that would remain do not fit the description.
         """
         kept_splits = [name for name in self.splits() if name not in splits] if self.exists else []
         difference = self._describe_difference() if kept_splits else None
@@ -241,7 +241,7 @@ class GrowingDataset:
         new, stored = self._description.features, self._read_existing_json(FEATURES_FILE)
         try:
             parsed = [parse_features(features) for features in (new, stored)]
-        except TfdsFilesError:  # Only TFDS supports these features.
+        except TfdsFilesError:  # The features are unsupported, so their fields are unknown.
             return None if new == stored else []
         if parsed[0].to_json() == parsed[1].to_json():
             return None
@@ -261,7 +261,7 @@ class GrowingDataset:
         """Adds an empty split, and creates the dataset if it does not exist."""
         with _storage_errors(self.directory), lock_directory(self.directory):
             info = self._read() if self.exists else {"splits": []}
-            if _find_split(info, split) is None:  # Another writer may have been faster.
+            if _find_split(info, split) is None:  # Another writer may have added it.
                 info["splits"].append({"filepathTemplate": GROWING_TEMPLATES[0], "name": split})
                 self._write(info, describe=not self.exists)
 
@@ -287,7 +287,7 @@ class GrowingDataset:
                         self._publish(info, split, self._convert_draft(path), size, path)
                         os.close(lock)
                 for path in self._draft_files(split["name"]):
-                    # Without its draft, the file is complete.
+                    # Drafts are removed after copying, so a file without a draft is complete.
                     if path.suffix == _WHOLE_SUFFIX and not _draft_of(path).exists():
                         self._publish(info, split, path, self._size(path))
                 num_new = sum(_shard_lengths(split)) - num_before
@@ -353,7 +353,7 @@ class GrowingDataset:
         sync(path)
         return path
 
-    # The following methods are called under the lock. They change `info`, and write it.
+    # The following methods are called under the lock, and change and write `info`.
 
     def _publish(
         self,
@@ -370,7 +370,7 @@ class GrowingDataset:
           split: The split in it.
           path: The file.
           size: Its size.
-          draft: The draft that the file was converted from, which is removed; None without one.
+          draft: The source draft of a converted file, which is removed; None for other files.
         """
         if draft not in (None, path):
             draft.unlink()
@@ -407,7 +407,7 @@ class GrowingDataset:
         try:
             with contextlib.closing(open_record_file(path, self._file_format)) as file:
                 return _ShardSize(len(file), path.stat().length)
-        except TfdsFilesError:  # The draft is incomplete.
+        except TfdsFilesError:  # The size of a damaged draft is unknown.
             path.replace(_truncated_path(path))
             return _ShardSize(0, 0)
 
@@ -451,16 +451,16 @@ class ShardDraft:
         self._is_truncated = False
         self._num_bytes = 0
         self.num_examples = 0
-        # The lock of the directory keeps recovery away until the draft is locked.
+        # Recovery waits for the lock of the directory, so it meets only locked drafts.
         with _storage_errors(self.path), lock_directory(dataset.directory):
             self._writer = TFRecordWriter(self.path)
             self._lock = try_to_lock(self.path)
 
     def add(self, example: bytes) -> None:
-        """Appends an example, which then survives a killed process.
+        """Appends an example; the stored example survives a killed process.
 
         Raises:
-          StorageError: It cannot be written. Earlier examples are kept: call `finish`.
+          StorageError: The example cannot be written. Call `finish` to publish earlier examples.
         """
         self._is_truncated = True
         with _storage_errors(self.path):
@@ -473,13 +473,13 @@ class ShardDraft:
         """Publishes the shard, or removes it if it is empty.
 
         Raises:
-          StorageError: It cannot be written. The draft stays, for `recover`.
+          StorageError: The shard cannot be written. The draft stays, for `recover`.
         """
         try:
             with _storage_errors(self.path):
                 self._writer.close()
                 size = _ShardSize(self.num_examples, self._num_bytes)
-                if self._is_truncated:  # A write failed.
+                if self._is_truncated:  # A failed write left a truncated example at the end.
                     os.truncate(self.path, size.file_size)
                 file = self._dataset._convert_draft(self.path)
                 self._dataset._add_shard(self._split, self.path, file, size)
@@ -489,7 +489,7 @@ class ShardDraft:
     def abandon(self) -> None:
         """Leaves the draft for `recover`; further calls do nothing.
 
-        An object store has complete shards only, and no drafts.
+        In an object store there is no draft to leave.
         """
         self._writer.close()
         if self._lock is not None:
@@ -507,11 +507,11 @@ class Appender:
     publishes its shards.
 
     Args:
-      dataset: The dataset; it has been opened.
+      dataset: The opened dataset.
       max_examples_per_shard: The maximum number of examples per shard.
       flush_interval: Seconds after which the next example ends its shard; None for never.
-      encoder: Encodes examples; new splits are added. None if the dataset has all splits, and
-        examples are bytes.
+      encoder: The encoder of examples; new splits are added. None if examples are bytes, and the
+        dataset has all splits.
     """
 
     def __init__(
@@ -541,14 +541,14 @@ class Appender:
         """Appends an example, which survives the death of the process from now on.
 
         Args:
-          example: Its bytes, or its fields; see `ExampleEncoder.encode`.
+          example: The fields, or the encoded bytes; see `ExampleEncoder.encode`.
           split: The split.
           label: The name of the example in errors.
 
         Raises:
-          ValueError: It does not fit the features, and is not written; names the field. Or the
-            appender is closed, or the name of the split is not valid.
-          StorageError: It cannot be written; earlier examples are kept.
+          ValueError: The example does not fit the features, and is not written; the error names the
+            field. Or the appender is closed, or the split has an invalid name.
+          StorageError: The example cannot be written; earlier examples are kept.
         """
         if self._is_closed:
             raise ValueError("the writer is closed")
@@ -565,7 +565,7 @@ class Appender:
             shard, started = self._shards[split]
             shard.add(bytes(example))
         except StorageError as e:
-            with contextlib.suppress(StorageError):  # The first error is raised.
+            with contextlib.suppress(StorageError):  # The caller gets the first error.
                 self._finish(split)
             raise StorageError(f"{label} is not stored, but all before it are: {e}") from e
         is_late = self._max_seconds is not None and time.monotonic() - started >= self._max_seconds
@@ -636,7 +636,7 @@ def append_to(
 
     Raises:
       ValueError: An argument is wrong; or TFDS could not read the stored features.
-      StorageError: The folder cannot be written to, or has another dataset; names the difference.
+      StorageError: The folder cannot be written, or has another dataset; names the difference.
 
     >>> import tempfile, numpy as np
     >>> from tfds_files import Dataset, Features, Tensor, open_folder
@@ -692,15 +692,15 @@ class Replacement:
             self._lock = try_to_lock(self.directory / ".lock")
 
     def commit(self, new: GrowingDataset, target: GrowingDataset) -> None:
-        """Replaces the splits of a dataset with those of the new one; other splits stay.
+        """Replaces the splits of a dataset with the splits of the new dataset; other splits stay.
 
         Args:
           new: The new dataset.
           target: The dataset in its final directory.
 
         Raises:
-          StorageError: The dataset cannot be written, or has other splits that do not fit the new
-            one. The dataset is then unchanged.
+          StorageError: The dataset cannot be written, or its other splits do not fit. The dataset
+            is then unchanged.
         """
         with _storage_errors(target.directory), lock_directory(target.directory):
             target.check_replaceable(new.splits())
@@ -748,7 +748,7 @@ def _move_split(
     target: epath.Path,
     obsolete: list[epath.Path],
 ) -> dict[str, Any]:
-    """Moves the files of a split to its final directory, under names of no old shard."""
+    """Moves the files of a split to the final directory, under names that no old shard has."""
 
     def is_name(template: str, name: str) -> bool:
         first = _path_of(target, info, {**split, "filepathTemplate": template}, 0).name
@@ -759,7 +759,7 @@ def _move_split(
         for template in GROWING_TEMPLATES
         if not any(is_name(template, path.name) for path in obsolete)
     )
-    for path in target.iterdir():  # A killed process may have left files.
+    for path in target.iterdir():  # Files of a killed process would block the new names.
         if is_name(template, path.name):
             _remove_shard(path)
     moved = {**split, "filepathTemplate": template}
