@@ -371,7 +371,7 @@ def _find_leaks(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 def _find_copies(check: str, splits: Sequence[Fingerprints]) -> Iterator[EpisodeFinding]:
     """Yields episodes of the last split that copy one of the first split, which may be the same."""
-    reference, last = splits[0], splits[-1]
+    reference, audited = splits[0], splits[-1]
     stop, origin = len(reference.rows), f" of {reference.split}" if len(splits) > 1 else ""
     begin = stop if len(splits) > 1 else 0
     digests = np.concatenate([split.digests for split in splits])
@@ -380,7 +380,7 @@ def _find_copies(check: str, splits: Sequence[Fingerprints]) -> Iterator[Episode
     for index in copies.tolist():
         text = f"the values are those of episode {reference.stored_indices[first[index]]}{origin}"
         yield EpisodeFinding(index - begin, check, text)
-    if not (len(reference.rows) and len(last.rows)) or [*reference.names] != [*last.names]:
+    if not (len(reference.rows) and len(audited.rows)) or [*reference.names] != [*audited.names]:
         return
     rows = np.concatenate([split.rows for split in splits])
     sketches = to_deviations(np.concatenate([split.sketches for split in splits]))

@@ -185,8 +185,8 @@ def to_deviations(sketches: np.ndarray) -> np.ndarray:
 
 def first_equal(digests: np.ndarray) -> np.ndarray:
     """Returns for each digest the index of the first equal digest."""
-    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
-    indices: np.ndarray = first[inverse]
+    _, first_indices, inverse = np.unique(digests, return_index=True, return_inverse=True)
+    indices: np.ndarray = first_indices[inverse]
     return indices
 
 

@@ -128,8 +128,8 @@ def _find_matrices(rows: np.ndarray) -> list[tuple[Kind, tuple[int, ...], str]]:
     used: set[int] = set()
     for count, between, within in _ROTATION_LAYOUTS:
         offsets = (np.arange(count)[:, None] * between + np.arange(3) * within).ravel()
-        for first in range(rows.shape[1] - int(offsets[-1])):
-            block = tuple((first + offsets).tolist())
+        for element in range(rows.shape[1] - int(offsets[-1])):
+            block = tuple((element + offsets).tolist())
             vectors = rows[:, block].reshape(-1, count, 3)
             if used & {*block} or (np.ptp(vectors, axis=0) > 0).sum() < 4:
                 continue

@@ -199,7 +199,7 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     values = np.concatenate([states, actions], axis=1)
     num_rows, width = values.shape
     steps = np.diff(values, axis=0)
-    first, jumps = np.abs(steps), _measure_overshoot(steps)
+    speeds, jumps = np.abs(steps), _measure_overshoot(steps)
     second = np.abs(np.diff(values, 2, axis=0))
     has_motion = num_rows > _STRIDE_ROWS
     motion = _compute_motion(_displace(states), profile.paces) if has_motion else np.zeros(0)
@@ -209,9 +209,9 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
     high = raw.max(0) if num_rows else np.full(width, np.nan)
     frozen, frozen_row = _find_frozen(states, actions)
     fits, gains = _fits(actions, states, profile.relations)
-    pace = np.quantile(first, (0.5, 0.9), axis=0) if len(first) else np.zeros((2, width))
+    pace = np.quantile(speeds, (0.5, 0.9), axis=0) if len(speeds) else np.zeros((2, width))
     num_states = states.shape[1]
-    gap, gap_row = _find_gap(first[:, :num_states], pace[1, :num_states])
+    gap, gap_row = _find_gap(speeds[:, :num_states], pace[1, :num_states])
     return Measures(
         rows=num_rows + num_not_finite,
         not_finite=num_not_finite,
@@ -223,10 +223,10 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
         jump_row=rows[jumps.argmax(0) + 1] if len(jumps) else np.zeros(width, int),
         rough=np.quantile(second, (0.5, 0.9), axis=0) if len(second) else np.zeros((2, width)),
         pace=pace,
-        at_end=_measure_at_end(values, first, rows_moving),
+        at_end=_measure_at_end(values, speeds, rows_moving),
         frozen=frozen,
         frozen_row=int(rows[frozen_row]) if num_rows else 0,
-        repeated=int((first == 0).all(1).sum()) if width else 0,
+        repeated=int((speeds == 0).all(1).sum()) if width else 0,
         idle=_count_idle(moves, num_rows),
         gap=gap,
         gap_row=int(rows[gap_row]) if num_rows else 0,
@@ -263,13 +263,13 @@ def _count_idle(moves: np.ndarray, num_rows: int) -> tuple[int, int]:
     return int(rows[0]), int(len(moves) - 1 - rows[-1])
 
 
-def _measure_at_end(values: np.ndarray, first: np.ndarray, rows_moving: np.ndarray) -> np.ndarray:
+def _measure_at_end(values: np.ndarray, speeds: np.ndarray, rows_moving: np.ndarray) -> np.ndarray:
     """Returns the share of the moving rows in which each element stays at an extreme value."""
     moving = rows_moving[1:] & rows_moving[:-1]
     if not moving.any():
         return np.zeros(values.shape[1])
     reach = _EQUAL_VALUE_TOLERANCE * np.ptp(values, axis=0)
-    stays = (first <= reach) & moving[:, None]
+    stays = (speeds <= reach) & moving[:, None]
     limit_shares = [
         (stays & (np.abs(values[1:] - end) <= reach)).sum(0) / moving.sum()
         for end in (values.min(0), values.max(0))
@@ -295,20 +295,20 @@ def _find_frozen(states: np.ndarray, actions: np.ndarray) -> tuple[int, int]:
     return _find_longest_run(stays & changes)
 
 
-def _find_gap(first: np.ndarray, usual_steps: np.ndarray) -> tuple[float, int]:
+def _find_gap(speeds: np.ndarray, usual_steps: np.ndarray) -> tuple[float, int]:
     """Returns the largest ratio of a step to the steps next to it in most elements, and its row.
 
     Args:
-      first: The absolute steps of the state.
+      speeds: The absolute steps of the state.
       usual_steps: The quantile 0.9 of the steps of each element.
     """
-    if len(first) < _MIN_CORRELATED_ROWS:
+    if len(speeds) < _MIN_CORRELATED_ROWS:
         return 0.0, 0
-    first = first[:, usual_steps > 0] / usual_steps[usual_steps > 0]
-    if first.shape[1] < 2:
+    speeds = speeds[:, usual_steps > 0] / usual_steps[usual_steps > 0]
+    if speeds.shape[1] < 2:
         return 0.0, 0
-    neighbours = np.maximum(np.maximum(first[:-2], first[2:]), _MIN_NEIGHBOUR_STEP)
-    sizes = np.sort(first[1:-1] / neighbours, axis=1)
+    neighbours = np.maximum(np.maximum(speeds[:-2], speeds[2:]), _MIN_NEIGHBOUR_STEP)
+    sizes = np.sort(speeds[1:-1] / neighbours, axis=1)
     steps = sizes[:, (sizes.shape[1] - 1) // 2]
     row = int(steps.argmax())
     return float(steps[row]), row + 2

@@ -92,16 +92,16 @@ class CameraSample:
         """
         if not len(moves) or not self.names:
             return None
-        first = np.resize(evenly(len(moves), PAIRS), PAIRS)  # Short episodes repeat pairs.
-        rows = np.unique([first, first + _PAIR_STRIDE])
+        first_rows = np.resize(evenly(len(moves), PAIRS), PAIRS)  # Short episodes repeat pairs.
+        rows = np.unique([first_rows, first_rows + _PAIR_STRIDE])
         try:
             frames = [self._read(split, index, name, rows.tolist()) for name in self.names]
         except (SourceError, tfds_files.TfdsFilesError):  # Validation reports damage.
             return None
-        positions = np.searchsorted(rows, [first, first + _PAIR_STRIDE])
+        positions = np.searchsorted(rows, [first_rows, first_rows + _PAIR_STRIDE])
         by_camera = (_measure(camera_frames, positions) for camera_frames in frames)
         changes, *other_measures = (np.stack(arrays) for arrays in zip(*by_camera))
-        return Pictures(first, np.where(moves[first], changes, np.nan), *other_measures)
+        return Pictures(first_rows, np.where(moves[first_rows], changes, np.nan), *other_measures)
 
     def _read(self, split: str, index: int, camera: str, rows: Sequence[int]) -> list[np.ndarray]:
         field, path = self._fields[camera], f"{rlds.STEPS}/{camera}"

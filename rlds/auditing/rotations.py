@@ -55,15 +55,15 @@ def find_quaternions(states: np.ndarray) -> list[int]:
     [1]
     """
     errors = {}
-    for first in range(states.shape[1] - QUATERNION + 1):
-        four = states[:, first : first + QUATERNION]
+    for element in range(states.shape[1] - QUATERNION + 1):
+        four = states[:, element : element + QUATERNION]
         error = np.abs(np.linalg.norm(four, axis=1) - 1).max(initial=0)
         if error < _NORM_TOLERANCE and (np.ptp(four, axis=0) > 0).any():
-            errors[first] = float(error)
+            errors[element] = float(error)
     blocks: list[int] = []
-    for first in sorted(errors, key=errors.__getitem__):  # The best of overlapping blocks.
-        if all(abs(first - other) >= QUATERNION for other in blocks):
-            blocks.append(first)
+    for element in sorted(errors, key=errors.__getitem__):  # The best of overlapping blocks.
+        if all(abs(element - other) >= QUATERNION for other in blocks):
+            blocks.append(element)
     return sorted(blocks)
 
 
@@ -94,13 +94,13 @@ def _fit_turns(trajectories: Trajectories, block: int) -> Iterator[Turns]:
         increments = _rotation_vectors(four[:, elements], rows + lag, frame)
         summed = sums[rows + _WINDOW_ROWS] - sums[rows]
         squared, slopes = regress(summed, increments)
-        for first in range(actions.shape[1] - 2):
+        for element in range(actions.shape[1] - 2):
             axes = np.arange(3)
-            r_squared = squared[first + axes, axes]
-            slope = slopes[first + axes, axes]
+            r_squared = squared[element + axes, axes]
+            slope = slopes[element + axes, axes]
             if (slope > 0).all():
                 scales = tuple((1 / slope).tolist())
-                yield Turns(first, block, order, frame, lag, scales, tuple(r_squared.tolist()))
+                yield Turns(element, block, order, frame, lag, scales, tuple(r_squared.tolist()))
 
 
 def _rotation_vectors(quaternion: np.ndarray, rows: np.ndarray, frame: str) -> np.ndarray:

@@ -130,11 +130,11 @@ def _spectral_arc_length(speed: np.ndarray, rate: float) -> float:
     spectrum /= spectrum.max()
     frequencies = np.fft.rfftfreq(size, 1 / rate)
     spectrum, frequencies = (array[frequencies <= _MAX_HERTZ] for array in (spectrum, frequencies))
-    last = int(np.flatnonzero(spectrum >= _MIN_AMPLITUDE)[-1])
-    if last == 0:
+    cutoff = int(np.flatnonzero(spectrum >= _MIN_AMPLITUDE)[-1])
+    if cutoff == 0:
         return float("nan")
-    across = np.diff(frequencies[: last + 1]) / frequencies[last]
-    return -float(np.hypot(across, np.diff(spectrum[: last + 1])).sum())
+    across = np.diff(frequencies[: cutoff + 1]) / frequencies[cutoff]
+    return -float(np.hypot(across, np.diff(spectrum[: cutoff + 1])).sum())
 
 
 def compare_episodes(

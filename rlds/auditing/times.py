@@ -37,5 +37,5 @@ def measure_times(times: np.ndarray) -> Times | None:
     intervals = steps[steps > 0]
     interval = float(np.median(intervals)) if len(intervals) else float("nan")
     largest = int(steps.argmax())
-    first = int(stops[0]) + 1 if len(stops) else -1
-    return Times(interval, len(stops), first, steps[largest] / interval, largest + 1)
+    first_stop = int(stops[0]) + 1 if len(stops) else -1
+    return Times(interval, len(stops), first_stop, steps[largest] / interval, largest + 1)

@@ -377,8 +377,8 @@ def _clear(folder: Path) -> None:
 def _remove(folder: Path) -> None:
     """Removes a staging folder; finally, the lock and the mark of a complete dataset."""
     _clear(folder)
-    last = folder / _LOCK_FILE, folder / _JOINED_FILE
-    for path in (*({*folder.iterdir()} - {*last}), *last):
+    marks = folder / _LOCK_FILE, folder / _JOINED_FILE
+    for path in (*({*folder.iterdir()} - {*marks}), *marks):
         path.unlink(missing_ok=True)
     folder.rmdir()
 

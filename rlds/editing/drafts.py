@@ -157,11 +157,11 @@ class Draft:
     def _match(self, condition: str) -> np.ndarray:
         check_repeatable(condition)
         self.has_queried_tables = True
-        mask, first = np.zeros(len(self.is_kept), np.bool_), 0
+        mask, offset = np.zeros(len(self.is_kept), np.bool_), 0
         for dataset in self.datasets.values():
             table = dataset.episodes.table(progress=self._progress)
-            mask[first + table.where(condition, first=first)] = True
-            first += len(dataset.episodes)
+            mask[offset + table.where(condition, first=offset)] = True
+            offset += len(dataset.episodes)
         num_splits = sum(len(dataset.episodes.ranges) for dataset in self.datasets.values())
         if re.search(r"\bindex\b", condition) and num_splits != 1:
             explanation = (
@@ -222,9 +222,9 @@ class Draft:
         for row, digest in enumerate(self.column("digest")):
             if not self.is_kept[row] or digest is None:
                 continue
-            first = seen.setdefault(digest, row)
-            if names[first] != names[row]:
-                pairs.setdefault((self.split[first], self.split[row]), []).append(row)
+            original = seen.setdefault(digest, row)
+            if names[original] != names[row]:
+                pairs.setdefault((self.split[original], self.split[row]), []).append(row)
         for (split, other_split), rows in pairs.items():
             splits = split if split == other_split else f"{split} and {other_split}"
             note = f"duplicate episodes in {splits}: {len(rows)}"
@@ -232,9 +232,9 @@ class Draft:
                 self.is_kept[rows] = False
                 note += "; the later duplicates are left out"
             elif split != other_split and self.duplicates == "error":
-                first = int(np.searchsorted(np.flatnonzero(names == names[rows[0]]), rows[0]))
+                original = int(np.searchsorted(np.flatnonzero(names == names[rows[0]]), rows[0]))
                 raise ValueError(
-                    f"merge: {note}, the first is episode {first} of {names[rows[0]]}: a policy "
+                    f"merge: {note}, the first is episode {original} of {names[rows[0]]}: a policy "
                     "would be tested with episodes of its training. Leave out the later duplicates "
                     "(duplicates='drop', --duplicates drop), or keep them ('keep')"
                 )
@@ -261,21 +261,21 @@ class Draft:
         """Adds the episodes of other datasets; see `rlds.editing.Merge`."""
         if self._changes or self.names or len(self.datasets) > 1:
             raise ValueError("merge: expected one merge with all datasets, before other operations")
-        ((first, first_dataset),) = self.datasets.items()
-        datasets = {first: first_dataset.episodes}
+        ((first_name, first_dataset),) = self.datasets.items()
+        datasets = {first_name: first_dataset.episodes}
         for path in paths:
             name = os.fspath(path)
             datasets[free_name(name, datasets)] = _with_files(open_episodes(path, "all"))
         _check_rates(datasets)
         all_metadata = {name: episodes.metadata for name, episodes in datasets.items()}
-        all_metadata[first] = self.metadata
+        all_metadata[first_name] = self.metadata
         merged_metadata, by_dataset, notes = merge_metadata(all_metadata, metadata)
         self.metadata, self.notes = _drop_counts(merged_metadata), [*self.notes, *notes]
         self.facts = {**_combine_attributes(datasets), **self.facts}
         sources: dict[str, Source] = {}
         for name, episodes in datasets.items():
             source = with_random_access(episodes.source)
-            for old, new in names.items() if name != first else ():
+            for old, new in names.items() if name != first_name else ():
                 path = resolve_alias(new, self.aliases)
                 source = RenameView(source, old, path, episodes.source.source_info.aliases)
             sources[name] = source
@@ -309,7 +309,7 @@ class Draft:
             changed = Episodes(change, episodes.split, format=episodes.format)
             self.datasets[name] = InputDataset(episodes, changed, prefixes[name])
         self._changed_view = self._join_datasets()
-        self._add_episodes([episodes for name, episodes in datasets.items() if name != first])
+        self._add_episodes([episodes for name, episodes in datasets.items() if name != first_name])
 
     def _add_episodes(self, datasets: Sequence[Episodes]) -> None:
         num_new = sum(map(len, datasets))
@@ -346,15 +346,15 @@ class Draft:
         return JoinedSource(changed, prefixes, source_info)
 
     def _view(self, splits: Mapping[str, np.ndarray]) -> SelectedSource:
-        first = next(iter(self.datasets.values())).episodes.source.source_info
+        first_about = next(iter(self.datasets.values())).episodes.source.source_info
         view: View = self._join_datasets(
             SourceInfo(
-                **{name: self.facts.get(name, getattr(first, name)) for name in INFO_TEXTS},
+                **{name: self.facts.get(name, getattr(first_about, name)) for name in INFO_TEXTS},
                 metadata=self.metadata,
                 # Views with computed fields are never equal to other views.
                 options={"view": uuid.uuid4().hex},
-                finite=first.finite,
-                images_as_png=first.images_as_png,
+                finite=first_about.finite,
+                images_as_png=first_about.images_as_png,
             )
         )
         if (self.begin > 0).any() or (self.end >= 0).any():
@@ -424,11 +424,11 @@ def _choose_prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
             keys = {*episodes.table().arrow(["key"])["key"].to_pylist()}
         else:
             keys = {source.key(*episodes.locate(index)) for index in range(len(episodes))}
-        parent, last = os.path.split(os.path.normpath(name))
-        if re.match(r"\d+(\.\d+)+( |$)", last):  # Versions of TFDS repeat.
-            last = os.path.basename(parent) or last
-        numbered = (f"{last} ({count})/" for count in itertools.count(2))
-        for prefix in itertools.chain(["", f"{last}/"], numbered):
+        parent, tail = os.path.split(os.path.normpath(name))
+        if re.match(r"\d+(\.\d+)+( |$)", tail):  # Versions of TFDS repeat.
+            tail = os.path.basename(parent) or tail
+        numbered = (f"{tail} ({count})/" for count in itertools.count(2))
+        for prefix in itertools.chain(["", f"{tail}/"], numbered):
             if used_keys.isdisjoint(new := {prefix + key for key in keys}):
                 break
         prefixes[name] = prefix

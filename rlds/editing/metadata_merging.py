@@ -50,14 +50,14 @@ def merge_metadata(
     Raises:
       ValueError: The metadata differs; the message has the location and the remedy.
     """
-    rules, first = _Rules(), next(iter(datasets))
+    rules, first_name = _Rules(), next(iter(datasets))
     common_metadata: dict[str, Any] = {}
     by_dataset: dict[str, dict[str, Any]] = {name: {} for name in datasets}
     notes: list[str] = []
     comparable = rules.comparable(datasets)
     for path, values in comparable.items():
         diff, kept = rules.difference(path, values, comparable), values
-        first_values = [value for value in values if value[0] == first]
+        first_values = [value for value in values if value[0] == first_name]
         if diff and policy == "episodes":
             kept = []
             for name, keys, value in values:

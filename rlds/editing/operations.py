@@ -132,11 +132,11 @@ class Trim(Operation):
             raise ValueError(f"trim: got {begin}:{end}, which has no step")
         mask = draft.where_or_all(self.where)
         lengths = draft.num_steps()[mask] if min(begin, end or 0) < 0 else np.int64(0)
-        first, last = (n if n >= 0 else np.maximum(lengths + n, 0) for n in (begin, end or 0))
-        draft.begin[mask] = np.maximum(draft.begin[mask], first)
+        start, stop = (n if n >= 0 else np.maximum(lengths + n, 0) for n in (begin, end or 0))
+        draft.begin[mask] = np.maximum(draft.begin[mask], start)
         if end is not None:
             old_end = draft.end[mask]
-            draft.end[mask] = np.where(old_end < 0, last, np.minimum(old_end, last))
+            draft.end[mask] = np.where(old_end < 0, stop, np.minimum(old_end, stop))
 
 
 @dataclasses.dataclass(frozen=True)

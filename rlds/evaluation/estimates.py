@@ -349,8 +349,8 @@ def _resample(
     """Returns the estimate of each bootstrap sample of the episodes with a positive weight."""
     episodes, total = np.flatnonzero(weights), len(weights)
     block, values = max(1, _MAX_BLOCK_DRAWS // total), []
-    for first in range(0, num_samples, block):
-        rows = min(block, num_samples - first)
+    for begin in range(0, num_samples, block):
+        rows = min(block, num_samples - begin)
         resampled = episodes[rng.integers(len(episodes), size=(rows, len(episodes)))]
         if isinstance(statistic, Mean):  # Sums of the drawn terms are faster than counts.
             sums = (weights * statistic.terms)[resampled].sum(axis=1)

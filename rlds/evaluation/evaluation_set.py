@@ -441,14 +441,14 @@ class _Block(NamedTuple):
 
 def _read_blocks(data: Any, paths: Sequence[str]) -> Iterator[_Block]:
     """Yields blocks of all episodes, with the fields at or below the paths."""
-    first = 0
+    offset = 0
     table = _table_of(data)
     chunks = _read_episodes(data, paths) if table is None else _read_table(table, paths)
     for columns, flags, num_steps, is_final_known in chunks:
-        _check_flags(flags, num_steps, first)
-        is_terminal = _is_terminal(flags, num_steps, is_final_known, first)
+        _check_flags(flags, num_steps, offset)
+        is_terminal = _is_terminal(flags, num_steps, is_final_known, offset)
         yield _Block(columns, num_steps, is_final_known, is_terminal)
-        first += len(num_steps)
+        offset += len(num_steps)
 
 
 # Columns by path, flags by path, lengths of episodes, and masks of known final observations.
@@ -576,48 +576,48 @@ def _check_no_nan(path: str, column: np.ndarray, rows: np.ndarray, lengths: np.n
         raise ValueError(f"collect: {_locate_row(nan_rows[0], lengths)}, field {path!r} is NaN")
 
 
-def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, first: int) -> None:
+def _check_flags(flags: Mapping[str, np.ndarray], num_steps: np.ndarray, offset: int) -> None:
     """Checks that `is_first`, `is_last` and `is_terminal` match the bounds of episodes."""
-    last = np.cumsum(num_steps) - 1
+    last_rows = np.cumsum(num_steps) - 1
     empty = np.flatnonzero(num_steps == 0)
     if len(empty):
-        raise ValueError(f"collect: episode {first + empty[0]} has no steps")
+        raise ValueError(f"collect: episode {offset + empty[0]} has no steps")
     if rlds.IS_FIRST in flags:
-        cut = np.flatnonzero(~flags[rlds.IS_FIRST][last + 1 - num_steps])
+        cut = np.flatnonzero(~flags[rlds.IS_FIRST][last_rows + 1 - num_steps])
         if len(cut):
             raise ValueError(
-                f"collect: episode {first + cut[0]}, step 0, field 'is_first' is false: the "
+                f"collect: episode {offset + cut[0]}, step 0, field 'is_first' is false: the "
                 "episode has no start, so its value is not the value of the policy"
             )
     for name in (rlds.IS_LAST, rlds.IS_TERMINAL):
         if name not in flags:
             continue
         before_last = flags[name].astype(np.bool_)
-        before_last[last] = False
+        before_last[last_rows] = False
         if before_last.any():
             row = int(np.argmax(before_last))
-            episode = int(np.searchsorted(last, row))
-            step = row - int(last[episode] + 1 - num_steps[episode])
+            episode = int(np.searchsorted(last_rows, row))
+            step = row - int(last_rows[episode] + 1 - num_steps[episode])
             raise ValueError(
-                f"collect: episode {first + episode}, step {step}, field {name!r} is true, but "
+                f"collect: episode {offset + episode}, step {step}, field {name!r} is true, but "
                 "there are steps after it"
             )
 
 
 def _is_terminal(
-    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, is_final_known: np.ndarray, first: int
+    flags: Mapping[str, np.ndarray], num_steps: np.ndarray, is_final_known: np.ndarray, offset: int
 ) -> np.ndarray:
     """Returns a mask of the terminal episodes, by their flags or their last discount."""
-    last = np.cumsum(num_steps) - 1
+    last_rows = np.cumsum(num_steps) - 1
     if rlds.IS_TERMINAL in flags:
-        return flags[rlds.IS_TERMINAL][last].astype(np.bool_)
+        return flags[rlds.IS_TERMINAL][last_rows].astype(np.bool_)
     discounts = [column for path, column in flags.items() if is_below(path, rlds.DISCOUNT)]
     if not discounts:
         raise KeyError(
-            f"collect: the steps of episode {first} have neither {rlds.IS_TERMINAL!r} nor "
+            f"collect: the steps of episode {offset} have neither {rlds.IS_TERMINAL!r} nor "
             f"{rlds.DISCOUNT!r}; without one, terminated and truncated episodes look alike"
         )
-    rows = np.maximum(last - is_final_known, 0)
+    rows = np.maximum(last_rows - is_final_known, 0)
     continues = [(column[rows] != 0).reshape(len(rows), -1).any(axis=1) for column in discounts]
     return (num_steps > is_final_known) & ~np.any(continues, axis=0)
 

@@ -133,13 +133,13 @@ def _censor(
     if horizon is None:
         return None, 0, []
     is_cut = ~data.is_terminal & (data.num_transitions < horizon)
-    num_cut, first = int(is_cut.sum()), int(np.argmax(is_cut))
+    num_cut, index = int(is_cut.sum()), int(np.argmax(is_cut))
     if not num_cut:
         return None, 0, []
     problem = f"{num_cut} of {data.num_episodes} episodes were cut before step {horizon}"
     if censored == "error":
         raise ValueError(
-            f"{problem}, the first of them episode {first}, after {data.num_transitions[first]} "
+            f"{problem}, the first of them episode {index}, after {data.num_transitions[index]} "
             "transitions, so their returns are unknown. Pass a shorter horizon, or None for the "
             "value up to the end of each episode. Or pass censored='drop' to leave them out, or "
             "censored='observed' to average each step over the episodes observed there."

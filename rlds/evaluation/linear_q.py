@@ -155,28 +155,28 @@ class _Equations:
         splits = np.concatenate([[0], np.cumsum(self.num_used)])
         # Each episode, even a short one, needs at least a square matrix of sums.
         sizes = np.maximum(self.num_used, self.num_features) * self.num_features
-        for first, end in _runs(np.cumsum(sizes) // _BLOCK_VALUES):
-            transitions = used[splits[first] : splits[end]]
+        for begin, end in _runs(np.cumsum(sizes) // _BLOCK_VALUES):
+            transitions = used[splits[begin] : splits[end]]
             has_next = ~data.next_is_terminal[transitions]
             next_features = np.zeros((len(transitions), self.num_features))
             next_features[has_next] = self._average_next(transitions[has_next], rng)
             yield _Block(
-                slice(first, end),
-                splits[first : end + 1] - splits[first],
+                slice(begin, end),
+                splits[begin : end + 1] - splits[begin],
                 transitions,
                 self.transition_features(transitions),
                 next_features,
                 np.where(has_next, self.step_discounts[transitions], 0),
-                self._start_features(first, end, rng),
+                self._start_features(begin, end, rng),
             )
 
     def _average_next(self, transitions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         rows = self.data.rows[transitions] + 1
         return self._average(rows, rng, lambda row: f"after {self.data.locate(transitions[row])}")
 
-    def _start_features(self, first: int, end: int, rng: np.random.Generator) -> np.ndarray:
-        rows = self.data.first_rows[first:end]
-        return self._average(rows, rng, lambda row: f"at the start of episode {first + row}")
+    def _start_features(self, begin: int, end: int, rng: np.random.Generator) -> np.ndarray:
+        rows = self.data.first_rows[begin:end]
+        return self._average(rows, rng, lambda row: f"at the start of episode {begin + row}")
 
     def _average(
         self, rows: np.ndarray, rng: np.random.Generator, locate: Callable[[int], str]
@@ -271,9 +271,9 @@ class _Equations:
             block_counts = counts[:, block.episodes]
             length = block_counts.shape[1]
             products, sums = np.empty((length, d, d)), np.empty((length, d))
-            for episode, (first, end) in enumerate(itertools.pairwise(block.splits)):
-                np.matmul(features[first:end].T, differences[first:end], out=products[episode])
-                np.matmul(rewards[first:end], features[first:end], out=sums[episode])
+            for episode, (begin, end) in enumerate(itertools.pairwise(block.splits)):
+                np.matmul(features[begin:end].T, differences[begin:end], out=products[episode])
+                np.matmul(rewards[begin:end], features[begin:end], out=sums[episode])
             matrices += block_counts @ products.reshape(length, d * d)
             rhs += block_counts @ sums
             starts += block_counts @ block.start
@@ -290,8 +290,8 @@ class _Equations:
 
     def _list_names(self, is_named: np.ndarray) -> str:
         """Returns the names of features, for messages."""
-        columns, first = np.flatnonzero(is_named), np.arange(1)
-        observations, actions = self.data.observations_at(first), self.data.actions_at(first)
+        columns, rows = np.flatnonzero(is_named), np.arange(1)
+        observations, actions = self.data.observations_at(rows), self.data.actions_at(rows)
         names = [self.features.name(int(i), observations, actions) for i in columns[:_MAX_SHOWN]]
         num_more = len(columns) - len(names)
         return ", ".join(names) + (f" and {num_more} more" if num_more else "")

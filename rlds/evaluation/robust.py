@@ -274,9 +274,9 @@ def _compute_by_block(
 ) -> np.ndarray:
     """Returns the values of a Q-function, computed by blocks of rows and checked to be finite."""
     results = np.empty(num_rows)
-    for first in range(0, num_rows, _BLOCK_TRANSITIONS):
-        block = slice(first, min(first + _BLOCK_TRANSITIONS, num_rows))
-        with with_row_location(locate, first):
+    for begin in range(0, num_rows, _BLOCK_TRANSITIONS):
+        block = slice(begin, min(begin + _BLOCK_TRANSITIONS, num_rows))
+        with with_row_location(locate, begin):
             values = np.asarray(compute(block), np.float64)
         if values.shape != results[block].shape:
             raise ValueError(

@@ -24,7 +24,7 @@ def torch_loader(
 ) -> Any:
     """Returns a `torch.utils.data.DataLoader`; see `Feed.torch`."""
     import_extra("torch")
-    first = feed.start_of(start)
+    first_batch = feed.start_of(start)
     data = import_extra("torch.utils.data")
     for name in ("batch_size", "batch_sampler", "sampler", "shuffle", "drop_last", "dataset"):
         if name in arguments:
@@ -32,26 +32,26 @@ def torch_loader(
     arguments = {"batch_size": None, "num_workers": num_workers, **arguments}
     if num_workers:
         blocks = BlockDataset(feed, arguments.pop("collate_fn", None) or data.default_convert)
-        sampler = BlockSampler(first, feed.num_batches, blocks.max_batches, num_workers)
+        sampler = BlockSampler(first_batch, feed.num_batches, blocks.max_batches, num_workers)
         arguments |= {"dataset": blocks, "sampler": sampler}
     else:
-        sampler = BlockSampler(first, feed.num_batches)
+        sampler = BlockSampler(first_batch, feed.num_batches)
 
         class FeedDataset(data.IterableDataset):  # type: ignore[misc,name-defined]
             """The batches of the feed, computed by a thread of this process."""
 
             def __iter__(self) -> Iterator[Batch]:
-                return feed.iterate(first)
+                return feed.iterate(first_batch)
 
             def __len__(self) -> int:
                 return len(sampler)
 
         arguments |= {"dataset": FeedDataset()}
-    next_batch = [first]
+    next_batch = [first_batch]
 
     class FeedLoader(data.DataLoader):  # type: ignore[misc,name-defined]
         def __iter__(self) -> Iterator[Any]:
-            next_batch[0] = first
+            next_batch[0] = first_batch
             return BatchIterator(super().__iter__(), next_batch, num_workers)
 
         def __len__(self) -> int:

@@ -432,10 +432,10 @@ class MappedStorage(Storage):
 
     def _read_last_values(self, name: str, is_needed: np.ndarray) -> np.ndarray:
         """Returns the last value of a flag in each episode; checked only for needed episodes."""
-        last = self._field_column(lambda index: index.last_bytes, name)
-        if (last == _UNKNOWN_FLAG)[is_needed].any():
+        flags = self._field_column(lambda index: index.last_bytes, name)
+        if (flags == _UNKNOWN_FLAG)[is_needed].any():
             raise tfds_files.UnsupportedFileError("flags that are not stored as booleans")
-        return last != 0
+        return flags != 0
 
     def _column_of(self, name: str, field: Field, counts: np.ndarray) -> _Column | _Strings | None:
         """Returns the byte offsets of a field; None if its values cannot be read directly."""

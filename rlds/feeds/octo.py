@@ -104,8 +104,8 @@ class OctoSamples(NormalizedPolicySamples):
         _, episodes, steps, epoch = batch
         lengths = self._counts[episodes]
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
-        last = lengths if self.max_goal_distance is None else steps + self.max_goal_distance
-        goals = self._sample_goals(batch, steps, np.minimum(last, lengths))
+        goal_ends = lengths if self.max_goal_distance is None else steps + self.max_goal_distance
+        goals = self._sample_goals(batch, steps, np.minimum(goal_ends, lengths))
         task = self._task(batch, goals)
         if goals is not None and self.keep_image_prob is not None:
             uniform = uniform_of(batch.indices, key_of("task", self.goal_seed or 0, epoch))
@@ -115,8 +115,8 @@ class OctoSamples(NormalizedPolicySamples):
         actions = self._actions(episodes, np.clip(action_steps, 0, lengths[:, np.newaxis] - 1))
         is_padded = np.arange(self.max_action_dim or actions.shape[-1]) >= actions.shape[-1]
         actions = pad_vector(actions, self.max_action_dim, ACTION)
-        first = np.maximum(times, 0) - action_steps[:, :1]
-        chunks = first[:, :, np.newaxis] + np.arange(self.action_horizon)
+        offsets = np.maximum(times, 0) - action_steps[:, :1]
+        chunks = offsets[:, :, np.newaxis] + np.arange(self.action_horizon)
         actions = actions[np.arange(len(steps))[:, np.newaxis, np.newaxis], chunks]
         goal = (lengths - 1 if goals is None else goals)[:, np.newaxis, np.newaxis]
         is_completed = goal + 2 <= times[:, :, np.newaxis] + np.arange(self.action_horizon)
@@ -139,7 +139,7 @@ class OctoSamples(NormalizedPolicySamples):
 
 
 def _drop_goal_or_text(
-    task: Columns, has_images: np.ndarray, goals: np.ndarray, last: np.ndarray
+    task: Columns, has_images: np.ndarray, goals: np.ndarray, last_steps: np.ndarray
 ) -> np.ndarray:
     """Drops either the goal images or the instruction of each sample; returns the goals."""
     texts, masks = "task/language_instruction", "task/pad_mask_dict/"
@@ -151,6 +151,6 @@ def _drop_goal_or_text(
         is_kept = ~has_images if path == texts else has_images
         task[path][~is_kept] = b"" if path == texts else 0
         task[f"{masks}{path.removeprefix('task/')}"] &= is_kept
-    goals = np.where(has_images, goals, last)
+    goals = np.where(has_images, goals, last_steps)
     task["task/timestep"] = goals.astype(np.int32)
     return goals

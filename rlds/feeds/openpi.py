@@ -113,8 +113,8 @@ class OpenpiSamples(PolicySamples):
     @override
     def columns(self, batch: SampleRows) -> Columns:
         _, episodes, steps, _ = batch
-        last = self._counts[episodes][:, np.newaxis] - 1
-        action_steps = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last)
+        last_steps = self._counts[episodes][:, np.newaxis] - 1
+        action_steps = np.minimum(steps[:, np.newaxis] + np.arange(self.action_horizon), last_steps)
         state = [path for path in self.roles.state if path is not None]
         images = [path for path in self.roles.images.values() if path is not None]
         values = self._choose_fields(batch, [*images, *state])

@@ -108,10 +108,10 @@ class OpenVLASamples(NormalizedPolicySamples):
     @override
     def columns(self, batch: SampleRows) -> Columns:
         _, episodes, steps, _ = batch
-        last = super().counts()[episodes] - 1
+        last_steps = super().counts()[episodes] - 1
         times = steps[:, np.newaxis] + np.arange(1 - self.window_size, 1)
-        goals = self._sample_goals(batch, np.minimum(steps + 1, last), last + 1)
-        end_steps = (last if goals is None or self.only_whole else goals)[:, np.newaxis]
+        goals = self._sample_goals(batch, np.minimum(steps + 1, last_steps), last_steps + 1)
+        end_steps = (last_steps if goals is None or self.only_whole else goals)[:, np.newaxis]
         action_steps = steps[:, np.newaxis] + np.arange(
             1 - self.window_size, 1 + self.future_action_window_size
         )

@@ -73,8 +73,8 @@ class SumTree:
             children = level[nodes]
             upper_bounds = np.cumsum(children, axis=1)
             # Rounding may exceed the last positive value.
-            last = self._CHILDREN_PER_NODE - 1 - np.argmax(children[:, ::-1] > 0, axis=1)
-            child = np.minimum((upper_bounds <= remainders[:, np.newaxis]).sum(axis=1), last)
+            last_child = self._CHILDREN_PER_NODE - 1 - np.argmax(children[:, ::-1] > 0, axis=1)
+            child = np.minimum((upper_bounds <= remainders[:, np.newaxis]).sum(axis=1), last_child)
             previous_bounds = upper_bounds[np.arange(len(child)), child - 1]
             remainders = np.maximum(remainders - np.where(child > 0, previous_bounds, 0.0), 0.0)
             nodes = nodes * self._CHILDREN_PER_NODE + child

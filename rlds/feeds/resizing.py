@@ -63,10 +63,10 @@ def _cut(input_size: int, size: int, channels: int) -> list[tuple[slice, slice, 
     for begin in range(0, size, _BLOCK_PIXELS):
         block_weights = weights[begin : begin + _BLOCK_PIXELS]
         used = np.flatnonzero(block_weights.any(axis=0))
-        first, last = int(used[0]), int(used[-1]) + 1
-        channel_weights = np.kron(block_weights[:, first:last], np.eye(channels, dtype=np.float32))
+        low, high = int(used[0]), int(used[-1]) + 1
+        channel_weights = np.kron(block_weights[:, low:high], np.eye(channels, dtype=np.float32))
         output_range = slice(begin * channels, (begin + len(block_weights)) * channels)
-        input_range = slice(first * channels, last * channels)
+        input_range = slice(low * channels, high * channels)
         blocks.append((output_range, input_range, channel_weights))
     return blocks
 

@@ -49,7 +49,7 @@ class NumberedBatches(Protocol):
     def __getitem__(self, batch: int, /) -> Any:
         """Returns a batch."""
 
-    def block(self, first: int, count: int, begun: int = 0) -> list[Any]:
+    def block(self, first_batch: int, count: int, begun: int = 0) -> list[Any]:
         """Returns consecutive batches."""
 
     def iterate(self, start: int = 0) -> Iterator[Any]:
@@ -125,15 +125,15 @@ class BlockDataset:
         self._prefetch_end = self._feed.read_ahead(sum(item), self._prefetch_end)
         return message
 
-    def _batches(self, first: int, count: int) -> list[Any]:
+    def _batches(self, first_batch: int, count: int) -> list[Any]:
         """Returns converted batches; after an error, the preceding batches and the error."""
         try:
-            return [*map(self._convert, self._feed.block(first, count, self._prefetch_end))]
+            return [*map(self._convert, self._feed.block(first_batch, count, self._prefetch_end))]
         except Exception:
             if count == 1:
                 raise
         batches = []
-        for batch in range(first, first + count):
+        for batch in range(first_batch, first_batch + count):
             try:
                 batches.append(self._convert(self._feed[batch]))
             except Exception:

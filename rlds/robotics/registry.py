@@ -261,8 +261,8 @@ class DatasetMeaning:
 def _kind_of(quantity: str) -> str:
     if quantity in ("position", "joint_position", "rotation"):
         return "absolute"
-    last = quantity.rpartition("_")[2]
-    return last if last in ("delta", "velocity") else ""
+    suffix = quantity.rpartition("_")[2]
+    return suffix if suffix in ("delta", "velocity") else ""
 
 
 def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetMeaning:

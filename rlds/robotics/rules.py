@@ -51,8 +51,8 @@ def rel2abs(values: np.ndarray) -> np.ndarray:
     rows = np.arange(len(values))[:, np.newaxis]
     last_row = np.maximum.accumulate(np.where(is_command, rows, -1), axis=0)
     is_open_after = np.take_along_axis(is_open, np.maximum(last_row, 0), axis=0)
-    first = np.argmax(is_command, axis=0)[np.newaxis]
-    is_open_before = ~np.take_along_axis(is_open, first, axis=0) | ~is_command.any(axis=0)
+    first_commands = np.argmax(is_command, axis=0)[np.newaxis]
+    is_open_before = ~np.take_along_axis(is_open, first_commands, axis=0) | ~is_command.any(axis=0)
     result: np.ndarray = np.where(last_row >= 0, is_open_after, is_open_before)
     return result.astype(values.dtype)
 

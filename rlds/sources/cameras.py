@@ -151,12 +151,12 @@ def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
             del frame
     if not len(frames):
         return ""
-    first = frames[0]
+    first_frame = frames[0]
     # The frames most likely to show a fault come first.
     for index in dict.fromkeys([*evenly(len(frames), 5), *range(len(frames))]):
         if np.ptp(frames[index]):
             return "is frozen" if _is_frozen(frames) else ""
-    return "is black" if first.max() <= _MAX_BLACK else "shows a single color"
+    return "is black" if first_frame.max() <= _MAX_BLACK else "shows a single color"
 
 
 def _is_frozen(frames: Frames) -> bool:

@@ -163,13 +163,13 @@ class ClipsSource(View):
         """
         path, length = _path(camera), len(rows.steps)
         if f"{path}/{FRAMES}" not in values:
-            data, first = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
+            data, first_frame = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
             info = VideoFile(data, path).info
             min_length = length - bool(values[rlds.FINAL_OBSERVATION_KNOWN])
-            length = min(length, max(info.num_frames - first, min_length, 1))
+            length = min(length, max(info.num_frames - first_frame, min_length, 1))
             with contextlib.suppress(SourceError):  # Unsuitable clips are decoded.
-                if info.codec == self._encoding.codec and first + length <= info.num_frames:
-                    packets, is_key = stream_packets(Clip(data, first, length))
+                if info.codec == self._encoding.codec and first_frame + length <= info.num_frames:
+                    packets, is_key = stream_packets(Clip(data, first_frame, length))
                     return clip_of(packets, is_key, self._encoding.codec, self._encoding.fps)
 
         def frame(step: int) -> Any:

@@ -99,15 +99,15 @@ def _copy_labels(
 
     copy = Episodes(reading.with_image_files(copy.source), copy.split)
     for new_index, old_index in origins if by_digest else ():
-        source, (split, row_index), first = episodes.source, episodes.locate(old_index), 0
+        source, (split, row_index), first_step = episodes.source, episodes.locate(old_index), 0
         if isinstance(source, Source):
-            (source, split, row_index), first = trace(source, split, row_index)
+            (source, split, row_index), first_step = trace(source, split, row_index)
         if episode_labels := by_digest.get((digests(source, split)[row_index] or b"").hex()):
             episode = as_converted(copy.episode(new_index))
             digest = digest_of(episode.steps).hex()
             if digest != episode_labels[0].episode:
                 for label in episode_labels:
-                    yield from copy_label(label, digest, episode.key, episode.num_steps, first)
+                    yield from copy_label(label, digest, episode.key, episode.num_steps, first_step)
 
 
 def copy_label(label: Label, digest: str, key: str, steps: int, first: int = 0) -> Iterator[Label]:

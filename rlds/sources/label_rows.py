@@ -386,9 +386,9 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
     folders = tuple(folders)
     lines: dict[str, dict[bytes, None]] = {}
     for file in _files(folders):
-        *complete, last = file.read_bytes().split(b"\n")
-        if _label_if_readable(last):  # Otherwise an unfinished line of a killed writer.
-            complete.append(last)
+        *complete, last_line = file.read_bytes().split(b"\n")
+        if _label_if_readable(last_line):  # Otherwise an unfinished line of a killed writer.
+            complete.append(last_line)
         lines.setdefault(file.name, {}).update(dict.fromkeys(complete))
     layers = next((f for f in (folder / _LAYERS for folder in folders) if f.is_file()), None)
 
@@ -413,11 +413,11 @@ def readable_rows(folders: Iterable[Path]) -> list[Label]:
 
 def valid_labels(folders: Iterable[Path]) -> list[Label]:
     """Returns the valid labels: the last rows of their targets, without retractions."""
-    last: dict[tuple[Any, ...], Label] = {}
+    last_labels: dict[tuple[Any, ...], Label] = {}
     for row in rows(folders):
-        last.pop(row.target, None)
-        last[row.target] = row
-    return [row for row in last.values() if row.retracts is None]
+        last_labels.pop(row.target, None)
+        last_labels[row.target] = row
+    return [row for row in last_labels.values() if row.retracts is None]
 
 
 def append(

@@ -408,8 +408,8 @@ def _shorten(name: str) -> str:
     """Returns the last name of a path; for a version, with the name of its parent folder."""
     if not stores.is_local(name):
         return name
-    parent, last = os.path.split(os.path.normpath(name))
-    return f"{os.path.basename(parent)}/{last}" if re.fullmatch(r"\d+(\.\d+)+", last) else last
+    parent, tail = os.path.split(os.path.normpath(name))
+    return f"{os.path.basename(parent)}/{tail}" if re.fullmatch(r"\d+(\.\d+)+", tail) else tail
 
 
 def file_of(path: str | os.PathLike[str]) -> Any:

@@ -288,10 +288,10 @@ def _read_range(
     source: Source, split: str, part: str, after: str | None
 ) -> Iterator[SourceEpisode | DamagedEpisode]:
     start, end = map(int, part.split("-"))
-    first = start if after is None else _index_of_key(source, split, range(start, end), after) + 1
+    begin = start if after is None else _index_of_key(source, split, range(start, end), after) + 1
     hold_open = source.capabilities.hold_open or contextlib.nullcontext
     with hold_open():
-        for index in range(first, end):
+        for index in range(begin, end):
             try:
                 episode = read(source, split, index)
             except SourceChangedError:

@@ -276,7 +276,7 @@ class Sidecar:
           ValueError: The episode lacks the declared fields.
         """
         num_steps, is_known = episode.num_steps, episode.final_observation_known
-        columns, last = self.columns(episode), self._num_rows(num_steps, is_known)
+        columns, num_rows = self.columns(episode), self._num_rows(num_steps, is_known)
         is_terminal = bool(episode.steps[rlds.IS_TERMINAL][-1])
         derived_flags = self.derived_flags(num_steps, is_known, is_terminal)
         flags = {name: episode.steps[name] for name in rlds.STEP_FLAGS if name in episode.steps}
@@ -285,9 +285,9 @@ class Sidecar:
             name: column[:0] if np.array_equal(values[name], column) else np.asarray(values[name])
             for name, column in derived_flags.items()
         }
-        final = {path: columns[path][last:] for path in self._final_paths}
+        final = {path: columns[path][num_rows:] for path in self._final_paths}
         origin = episode.origin
-        bounds = num_steps, num_steps - last, origin.begin, origin.end
+        bounds = num_steps, num_steps - num_rows, origin.begin, origin.end
         return {
             EPISODES: (*bounds, is_known, is_terminal, episode.truncated, episode.complete),
             KEY: [episode.key],
@@ -358,10 +358,10 @@ class Sidecar:
         Raises:
           ValueError: The columns do not match the fields.
         """
-        last = self._num_rows(episode.num_steps, episode.final_observation_known)
+        num_rows = self._num_rows(episode.num_steps, episode.final_observation_known)
         columns = self.columns(episode)
         return {
-            path: columns[path] if path in self.final_row_paths else columns[path][:last]
+            path: columns[path] if path in self.final_row_paths else columns[path][:num_rows]
             for path in self.paths
         }
 

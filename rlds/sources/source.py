@@ -270,8 +270,8 @@ def summary_of(steps: Columns, final_observation_known: bool) -> EpisodeSummary:
             is_terminal = bool(steps[rlds.IS_TERMINAL][-1])
         else:
             discounts = {name: steps[name] for name in steps if is_below(name, rlds.DISCOUNT)}
-            last = [column[-1] for _, column in named_leaves(discounts)]
-            is_terminal = bool(last) and not any((discount != 0).any() for discount in last)
+            values = [column[-1] for _, column in named_leaves(discounts)]
+            is_terminal = bool(values) and not any((discount != 0).any() for discount in values)
     return EpisodeSummary(num_steps, max(num_steps - 1 + is_terminal, 0), final_observation_known)
 
 

@@ -122,11 +122,11 @@ def check_view(view: View) -> None:
                 problem = difference(values, as_array(lookup(episode.steps, path))[rows])
                 _expect(f"{label}, rows of {path!r}", problem, None, "those of the episode")
             base = reading.read(*view.locate(split, index))
-            first = int(view.base_steps(split, np.array([index]), np.zeros(1, np.int64))[0])
+            first_step = int(view.base_steps(split, np.array([index]), np.zeros(1, np.int64))[0])
             for path, base_path in (view.base_paths or {}).items() if not is_changed[index] else ():
                 if path.startswith(root):
                     column = lookup(base.steps, base_path.removeprefix(root))
-                    column = column[first : first + len(episode)]
+                    column = column[first_step : first_step + len(episode)]
                     problem = difference(lookup(episode.steps, path.removeprefix(root)), column)
                     _expect(f"{label}, {path!r}", problem, None, f"{base_path!r} of the base")
 

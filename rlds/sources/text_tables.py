@@ -70,17 +70,17 @@ def join_tables(
     for table in dict.fromkeys(name for tables in columns for name in tables.values()):
         owner, rows = _rows_in(metadata_of_join, table)
         texts, rows = table_in(metadata_of_join, table), [*rows]
-        first = {text: index for index, text in reversed([*texts.items()])}
+        first_indices = {text: index for index, text in reversed([*texts.items()])}
         free_indices = itertools.count(max(texts, default=-1) + 1)
         has_table = any(table_in(dataset, table) for dataset in datasets)
         for position, dataset in enumerate(datasets if has_table else ()):
             new_indices: dict[int, int] = {}
             for row in _rows_in(dataset, table)[1]:
                 for key, old, text in _entries(row):
-                    if text not in first:
-                        first[text] = next(free_indices)
-                        rows.append({**row, key: first[text]})
-                    new_indices[old] = old if texts.get(old) == text else first[text]
+                    if text not in first_indices:
+                        first_indices[text] = next(free_indices)
+                        rows.append({**row, key: first_indices[text]})
+                    new_indices[old] = old if texts.get(old) == text else first_indices[text]
             paths = [path for path, name in columns[position].items() if name == table]
             if paths and not new_indices:
                 raise ValueError(

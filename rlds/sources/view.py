@@ -331,17 +331,17 @@ class View(Source):
     @override
     def capabilities(self) -> Capabilities:
         all_capabilities = [base.capabilities for base in self.bases]
-        first = all_capabilities[0]
+        base_capabilities = all_capabilities[0]
         has_origins = all(c.origin for c in all_capabilities) and not self.overrides("base_steps")
         return Capabilities(
             lengths=self._lengths if all(c.lengths for c in all_capabilities) else None,
             reads_rows=all(c.reads_rows for c in all_capabilities),
-            video=first.video,
-            quality=first.quality,
-            totals=first.totals if self.has_all else None,
+            video=base_capabilities.video,
+            quality=base_capabilities.quality,
+            totals=base_capabilities.totals if self.has_all else None,
             faults=self._find_faults if any(c.faults for c in all_capabilities) else None,
             origin=self._origin if has_origins else None,
-            shards=first.shards if self.has_all else None,
+            shards=base_capabilities.shards if self.has_all else None,
             image_files=self._image_files if any(c.image_files for c in all_capabilities) else None,
             hold_open=self._hold_open if any(c.hold_open for c in all_capabilities) else None,
         )
@@ -438,11 +438,11 @@ def trace(source: Source, split: str, index: int) -> tuple[Location, int]:
 
     The source of the stored episode is one of `reading.roots`.
     """
-    first = np.zeros(1, np.int64)
+    first_step = np.zeros(1, np.int64)
     while isinstance(source, View):
-        first = source.base_steps(split, np.array([index]), first)
+        first_step = source.base_steps(split, np.array([index]), first_step)
         source, split, index = source.locate(split, index)
-    return Location(source, split, index), int(first[0])
+    return Location(source, split, index), int(first_step[0])
 
 
 def stored_location(

@@ -145,8 +145,8 @@ class _RowDecoder(tfds.decode.Decoder):  # type: ignore[misc]
 
     def decode_batch_example(self, serialized_example: Any) -> tf.Tensor:
         def decode_all() -> tf.Tensor:
-            first = tf.nest.map_structure(lambda rows: rows[0], serialized_example)
-            shape = tf.shape(self.decode_example(first))
+            first_example = tf.nest.map_structure(lambda rows: rows[0], serialized_example)
+            shape = tf.shape(self.decode_example(first_example))
 
             def decode(example: Any) -> tf.Tensor:
                 value = self.decode_example(example)

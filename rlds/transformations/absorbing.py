@@ -73,11 +73,11 @@ def add_absorbing_states(
         sources = tf.minimum(step_indices, section.num_steps - 1)
         steps = tf.nest.map_structure(lambda leaf: tf.gather(leaf, sources), section.steps)
 
-        first = section.num_steps - tf.cast(is_known, tf.int64)
-        is_absorbing = ends_terminal & (step_indices >= first)
+        first_absorbing = section.num_steps - tf.cast(is_known, tf.int64)
+        is_absorbing = ends_terminal & (step_indices >= first_absorbing)
         is_added = ends_terminal & (step_indices >= section.num_steps)
         is_final = is_added & tf.equal(step_indices, step_indices[-1:])
-        has_discount = ends_terminal & (step_indices >= first - 1) & ~is_final
+        has_discount = ends_terminal & (step_indices >= first_absorbing - 1) & ~is_final
         if not keep_observation:
             observation = steps[rlds_types.OBSERVATION]
             steps[rlds_types.OBSERVATION] = _zeros_where(is_absorbing, observation)
@@ -131,8 +131,8 @@ def add_absorbing_states(
 def _ends_terminal(steps: _layouts.Steps) -> tf.Tensor:
     if not _layouts.is_nested(steps):
         return tf.reduce_any(steps[rlds_types.IS_TERMINAL][-1:])
-    _, last = nested_ops.last_step(steps)
-    return last[rlds_types.IS_TERMINAL]
+    _, last_step = nested_ops.last_step(steps)
+    return last_step[rlds_types.IS_TERMINAL]
 
 
 def _check_indicator(spec: Any) -> None:

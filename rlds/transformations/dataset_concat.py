@@ -179,9 +179,9 @@ def concat_if_terminal(
     if not _layouts.is_nested(steps):
         steps = _layouts.as_batch(steps, caller)
     _layouts.check_fields(_layouts.spec_of_steps(steps), [rlds_types.IS_TERMINAL], caller)
-    last = nested_ops.final_step(steps)
-    is_terminal = tf.reshape(tf.cast(last[rlds_types.IS_TERMINAL], tf.bool), [])
-    extra = make_extra_steps(last)
+    final_step = nested_ops.final_step(steps)
+    is_terminal = tf.reshape(tf.cast(final_step[rlds_types.IS_TERMINAL], tf.bool), [])
+    extra = make_extra_steps(final_step)
     if _layouts.is_nested(steps) != _layouts.is_nested(extra):
         layout = "nested" if _layouts.is_nested(steps) else "batched"
         raise TypeError(

@@ -89,12 +89,12 @@ def _cut(steps: Any, condition: StepFunction, set_is_last: bool) -> tuple[Any, t
     """Returns the batched steps up to the cut, and a flag that the condition is met."""
     length = _layouts.num_steps(steps)
     is_met = tf.reshape(condition.apply(steps), [length])
-    first = tf.reduce_min(tf.where(is_met, tf.range(length), length))
-    count = tf.minimum(first, length - 1) + 1
+    first_met = tf.reduce_min(tf.where(is_met, tf.range(length), length))
+    count = tf.minimum(first_met, length - 1) + 1
     remaining = tf.nest.map_structure(lambda leaf: leaf[:count], steps)
     if set_is_last:
         remaining = _mark_last(remaining, is_met[:count])
-    return remaining, first < length
+    return remaining, first_met < length
 
 
 def _mark_last(step: Any, is_met: tf.Tensor) -> Any:

@@ -334,11 +334,11 @@ def last_step(steps: tf.data.Dataset) -> tuple[tf.Tensor, Any]:
     # If the cardinality is unknown (a negative number), all steps are read.
     last_steps = steps.skip(tf.maximum(steps.cardinality() - 1, 0))
     if not _layouts.is_static(steps.element_spec):
-        count, last = last_steps.reduce(
+        count, final = last_steps.reduce(
             (tf.constant(0, tf.int64), shape_ops.zeros_from_spec(steps.element_spec)),
             _layouts.in_graph(lambda state, step: (state[0] + 1, step)),
         )
-        return count, last
+        return count, final
     # Without `reduce`, which is slow in a graph: see `_sum_of_few`.
     last_rows = _layouts.map_elements(
         _layouts.batch_elements(last_steps, 256),

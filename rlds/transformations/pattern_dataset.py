@@ -535,15 +535,15 @@ def _end_last(is_last: tf.Tensor) -> tf.Tensor:
     return is_last | tf.equal(tf.range(num_steps), num_steps - 1)
 
 
-def _count_from_end(is_last: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """Counts the steps from 0 after each end, and from `first` at the beginning.
+def _count_from_end(is_last: tf.Tensor, first_count: tf.Tensor) -> tf.Tensor:
+    """Counts the steps from 0 after each end, and from `first_count` at the beginning.
 
     Returns:
       The count of each step, and of the step after the last one.
     """
     num_steps = tf.shape(is_last, out_type=tf.int64)[0]
     after_ends = tf.where(is_last)[:, 0] + 1
-    starts = tf.concat([[first], tf.zeros_like(after_ends)], 0)
+    starts = tf.concat([[first_count], tf.zeros_like(after_ends)], 0)
     lengths = tf.concat([after_ends, [num_steps + 1]], 0) - tf.concat([[0], after_ends], 0)
     return tf.ragged.range(starts, starts + lengths).values
 
@@ -551,8 +551,8 @@ def _count_from_end(is_last: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
 def _count_since_last(is_applied: tf.Tensor, num_before: tf.Tensor) -> tf.Tensor:
     """Returns the number of steps after the last marked step; `num_before` counts earlier steps."""
     num_steps = tf.shape(is_applied, out_type=tf.int64)[0]
-    last = tf.reduce_max(tf.where(is_applied, tf.range(num_steps), -1 - num_before))
-    return num_steps - 1 - last
+    last_marked = tf.reduce_max(tf.where(is_applied, tf.range(num_steps), -1 - num_before))
+    return num_steps - 1 - last_marked
 
 
 def _choose_spaced(

@@ -512,7 +512,7 @@ def _new_file(file: BinaryIO, template_file: VideoFile) -> Iterator[_Mux]:
         container.start_encoding()
         assert stream.time_base == base  # Setting the time base on each packet is slow.
 
-        def mux(span: Span, shift: int, last: int) -> int:
+        def mux(span: Span, shift: int, last_dts: int) -> int:
             _, packets = span.video.index()
             times = (packets.pts[span.rows] + shift, packets.dts[span.rows] + shift)
             flags = (packets.duration[span.rows], packets.is_key[span.rows])
@@ -523,10 +523,10 @@ def _new_file(file: BinaryIO, template_file: VideoFile) -> Iterator[_Mux]:
                 ):
                     packet = av.Packet(data)
                     packet.stream = stream
-                    last = max(dts, last + 1)  # Clips may reorder fewer frames.
-                    packet.pts, packet.dts = pts, last
+                    last_dts = max(dts, last_dts + 1)  # Clips may reorder fewer frames.
+                    packet.pts, packet.dts = pts, last_dts
                     packet.duration, packet.is_keyframe = duration, is_key
                     container.mux(packet)
-            return last
+            return last_dts
 
         yield mux

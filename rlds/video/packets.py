@@ -112,10 +112,10 @@ class Packets:
         rows, keys = self.frames[begin:end], self._keys
         before = keys[: np.searchsorted(keys, rows.min(), "right")]
         shown = self.pts[self.frames[begin]]
-        first = next((key for key in before[::-1] if self.pts[key] <= shown), None)
-        if first is None:
+        keyframe = next((key for key in before[::-1] if self.pts[key] <= shown), None)
+        if keyframe is None:
             raise ValueError(f"no keyframe before frame {begin}")
-        return int(first), int(rows.max()) + 1
+        return int(keyframe), int(rows.max()) + 1
 
     @functools.cached_property
     def _keys(self) -> np.ndarray:

@@ -79,14 +79,14 @@ class Rows(Iterator[Batch]):
         is_unbatched, self._limit = batch_size is None, limit
         size = (batch_size or _ROWS_PER_READ) * world
         self.feed = Feed(samples, size, rank=rank, world=world, **options)
-        self._num_read = first = skipped = 0
+        self._num_read = first_batch = skipped = 0
         if start is not None:
             self._num_read = int(start["items"])
-            first, skipped = divmod(self._num_read, _ROWS_PER_READ if is_unbatched else 1)
-            first = self.feed.start_of({**start["feed"], "batch": first})
+            first_batch, skipped = divmod(self._num_read, _ROWS_PER_READ if is_unbatched else 1)
+            first_batch = self.feed.start_of({**start["feed"], "batch": first_batch})
             if is_unbatched and start["feed"]["batch_size"] != size:
                 raise ValueError("the state comes from a run with another number of processes")
-        items: Iterator[Batch] = self.feed.iterate(first)
+        items: Iterator[Batch] = self.feed.iterate(first_batch)
         if is_unbatched:
             items = itertools.chain.from_iterable(map(rows_of, items))
         self._items = itertools.islice(items, skipped, None)

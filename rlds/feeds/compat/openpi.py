@@ -213,8 +213,8 @@ def _samples(
     counts = samples.counts()
     is_kept = np.zeros(len(samples), np.bool_)
     for name, begin, count in zip(samples.names, np.cumsum(counts) - counts, counts):
-        for first, end in ranges.get(name, ()):
-            is_kept[begin + first : begin + min(end, count)] = True
+        for first_step, end in ranges.get(name, ()):
+            is_kept[begin + first_step : begin + min(end, count)] = True
     return samples.choose(np.flatnonzero(is_kept))
 
 

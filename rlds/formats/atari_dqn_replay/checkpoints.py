@@ -172,7 +172,7 @@ def read_checkpoints(
 
 
 def _make_checkpoint(
-    index: int, arrays: Mapping[str, Array], rows: int, count: int | None, last: Checkpoint | None
+    index: int, arrays: Mapping[str, Array], rows: int, count: int | None, prior: Checkpoint | None
 ) -> Checkpoint:
     """Returns a checkpoint.
 
@@ -181,15 +181,15 @@ def _make_checkpoint(
       arrays: Its arrays.
       rows: The number of their rows.
       count: The number of rows recorded so far; None if unknown.
-      last: The last checkpoint.
+      prior: The last checkpoint.
     """
-    end = 0 if last is None else last.end
+    end = 0 if prior is None else prior.end
     if count is None:
-        is_next = index == (0 if last is None else last.index + 1)
+        is_next = index == (0 if prior is None else prior.index + 1)
         return Checkpoint(index, arrays, end, ((0, rows),), is_joined=is_next)
-    if last is not None and count <= end:
+    if prior is not None and count <= end:
         raise SourceError(
-            f"{count} rows up to this checkpoint, but {end} up to checkpoint {last.index} "
+            f"{count} rows up to this checkpoint, but {end} up to checkpoint {prior.index} "
             "before it. If the add_count files are wrong, pass use_add_count=False",
             file=arrays["observation"].label.replace("$store$_observation", "add_count"),
         )

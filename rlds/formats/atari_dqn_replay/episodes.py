@@ -201,32 +201,32 @@ class RunReader:
     def _finish(self, *, is_complete: bool) -> SourceEpisode:
         draft, self._draft = self._draft, _EpisodeDraft(begins_whole=True)
         self._encodes, was_read = True, self._encodes
-        first, last = draft.rows[0], draft.rows[-1]
+        first_row, last_row = draft.rows[0], draft.rows[-1]
         frames = objects(draft.frames if was_read else [self._black] * len(draft.rows))
         rewards = np.array([row.reward for row in draft.rows])
         return SourceEpisode(
-            key=f"{self._run.part}:{first.checkpoint}:{first.row}",
+            key=f"{self._run.part}:{first_row.checkpoint}:{first_row.row}",
             steps=from_sars(
                 observation=frames,
                 action=np.array([row.action for row in draft.rows]),
                 reward=rewards,
-                terminal=last.is_terminal,
+                terminal=last_row.is_terminal,
             ),
-            origin=Origin(self._run.part, first.num_recorded, last.num_recorded + 1),
-            truncated=not last.is_terminal,
+            origin=Origin(self._run.part, first_row.num_recorded, last_row.num_recorded + 1),
+            truncated=not last_row.is_terminal,
             final_observation_known=False,
             complete=is_complete and draft.begins_whole,
             metadata={
                 "game": self._run.game,
                 "run": self._run.run,
-                "checkpoint": np.int64(first.checkpoint),
-                "row": np.int64(first.row),
+                "checkpoint": np.int64(first_row.checkpoint),
+                "row": np.int64(first_row.row),
                 "padding_rows": np.int64(draft.padding_rows),
                 "blank_rows": np.int64(draft.blank_rows),
-                "spans_checkpoints": np.bool_(first.checkpoint != last.checkpoint),
+                "spans_checkpoints": np.bool_(first_row.checkpoint != last_row.checkpoint),
             },
             counts={
-                "terminal_rows": int(last.is_terminal),
+                "terminal_rows": int(last_row.is_terminal),
                 "reward_rows": int(np.count_nonzero(rewards)),
             },
             fraction=self._fraction,

@@ -125,7 +125,7 @@ class McapExport(Export):
 
     def _write_episode(self, writer: Any, episode: SourceEpisode) -> None:
         columns = self._sidecar.columns(episode)
-        last = episode.num_steps - episode.final_observation_known
+        num_transitions = episode.num_steps - episode.final_observation_known
         topics = {path: _Topic(writer, path, self._sidecar.steps[path]) for path in self._types}
         metadata = dict(leaves_at(episode.metadata, None))
         videos = {
@@ -137,7 +137,7 @@ class McapExport(Export):
         }
         for row, time in enumerate(self._times(columns, episode.num_steps)):
             for path, topic in topics.items():
-                if row < last or path in self._sidecar.final_row_paths:
+                if row < num_transitions or path in self._sidecar.final_row_paths:
                     topic.write(columns[path][row], time, row)
             for topic, packets in videos.values():
                 if row < len(packets):

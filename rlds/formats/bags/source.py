@@ -298,8 +298,8 @@ class BagSource(Source):
         name = self._recordings[recording_index].name
         if self.config.episodes.by == "bag":
             return name
-        first = next(i for i, (other, _) in enumerate(spans) if other == recording_index)
-        return f"{name}:{index - first}"
+        first_index = next(i for i, (other, _) in enumerate(spans) if other == recording_index)
+        return f"{name}:{index - first_index}"
 
     @override
     def read(
@@ -435,13 +435,13 @@ class BagSource(Source):
     def _clip(self, steps: _StepMessages, path: str) -> Mapping[str, Any]:
         """Returns the video packets from the keyframe before the first step to the last step."""
         rows, file = steps.messages[path], steps.recording.files[0]
-        first, last = int(rows.min()), int(rows.max())
+        first_message, last_message = int(rows.min()), int(rows.max())
         codec = self._readers[path].field.doc
         for num_messages in _KEYFRAME_SEARCH_MESSAGES:
-            start = max(first - num_messages, 0)
-            packets = self._fetch_columns(steps, {path: np.arange(start, last + 1)})[path]
+            start = max(first_message - num_messages, 0)
+            packets = self._fetch_columns(steps, {path: np.arange(start, last_message + 1)})[path]
             with source_errors(file, field=path):
-                candidates = range(first - start, -1, -1)
+                candidates = range(first_message - start, -1, -1)
                 keyframe = next((i for i in candidates if is_keyframe(packets[i], codec)), None)
                 if keyframe is not None:
                     frames = (rows - (start + keyframe)).astype(np.int64)

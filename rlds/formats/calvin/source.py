@@ -121,8 +121,8 @@ class CalvinSource(Source):
         self._splits = {name: _Split(directory, annotations) for name, directory in folders.items()}
         self.splits = list(self._splits)
         self._embedding_size = max(split.embedding_size for split in self._splits.values())
-        first = next(iter(self._splits.values()))
-        with open_npz(first.step(first.ranges[0][0])) as step:
+        first_split = next(iter(self._splits.values()))
+        with open_npz(first_split.step(first_split.ranges[0][0])) as step:
             self._shapes = _read_shapes(step)
             if action not in self._shapes:
                 raise step.error("no such array", action)
@@ -205,10 +205,10 @@ class CalvinSource(Source):
         self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         data = self._splits[split]
-        first, last = data.ranges[index]
-        length = last + 1 - first
+        first_step, last_step = data.ranges[index]
+        length = last_step + 1 - first_step
         paths = [path for path in self.fields.step_paths(fields) if path in self._paths]
-        step_indices = range(first, last + 1)[rows]
+        step_indices = range(first_step, last_step + 1)[rows]
         flags = derived_columns(length, length, terminal=False)
         annotations = data.annotations_of(index, self._embedding_size)
         return SourceEpisode(
@@ -219,7 +219,7 @@ class CalvinSource(Source):
                     **{path: column[rows] for path, column in flags.items()},
                 }
             ),
-            origin=Origin(f"{split}/{data.step(first).name}", first, last + 1),
+            origin=Origin(f"{split}/{data.step(first_step).name}", first_step, last_step + 1),
             truncated=True,
             final_observation_known=False,
             metadata={"annotations": annotations, "scene": data.scene_of(index)},
@@ -305,9 +305,9 @@ class _Split:
 
     def _find_width(self) -> int:
         """Returns the number of digits in the names of steps."""
-        name, first = "episode_{:0{}d}.npz", self.ranges[0][0]
+        name, start = "episode_{:0{}d}.npz", self.ranges[0][0]
         widths = (7, 6, 8)
-        return next((w for w in widths if (self._directory / name.format(first, w)).exists()), 7)
+        return next((w for w in widths if (self._directory / name.format(start, w)).exists()), 7)
 
     def _text(self, name: str) -> str | None:
         file = self._directory / name
@@ -323,8 +323,8 @@ class _Split:
             return {}
         with source_errors(file):
             return {
-                str(name): [int(first), int(last)]
-                for name, (first, last) in dict(read_npy(file)).items()
+                str(name): [int(first_step), int(last_step)]
+                for name, (first_step, last_step) in dict(read_npy(file)).items()
             }
 
     def _read_annotations(self) -> None:
@@ -355,14 +355,14 @@ class _Split:
         columns = {name: column[rows] for name, column in self._annotations.items()}
         if embedding_size:
             columns.setdefault("embedding", np.zeros((0, embedding_size), np.float32))
-        first, _ = self.ranges[index]
-        return {**columns, "begin": columns["begin"] - first, "end": columns["end"] - first}
+        start, _ = self.ranges[index]
+        return {**columns, "begin": columns["begin"] - start, "end": columns["end"] - start}
 
     def scene_of(self, index: int) -> str:
         """Returns the scene of a range; empty if unknown."""
-        first, last = self.ranges[index]
+        first_step, last_step = self.ranges[index]
         scenes = self._scenes.items()
-        return next((name for name, (b, e) in scenes if b <= first and last <= e), "")
+        return next((name for name, (b, e) in scenes if b <= first_step and last_step <= e), "")
 
     def inputs(self) -> Iterator[str]:
         """Yields the input files."""
@@ -371,8 +371,8 @@ class _Split:
         for file in (*(self._directory / name for name in names), self._annotations_file):
             if file.exists():
                 yield os.fspath(file)
-        for first, last in self.ranges:
-            for index in range(first, last + 1):
+        for first_step, last_step in self.ranges:
+            for index in range(first_step, last_step + 1):
                 yield os.path.join(directory, f"episode_{index:0{self._width}d}.npz")
 
     def find_faults(self) -> Iterator[SourceError]:
@@ -385,8 +385,8 @@ class _Split:
         for entry in stores.list_directory(self._directory):
             if match := _STEP.fullmatch(entry.name):
                 indices.add(int(match[1]))
-        for first, last in self.ranges:
-            indices.difference_update(range(first, last + 1))
+        for first_step, last_step in self.ranges:
+            indices.difference_update(range(first_step, last_step + 1))
         for index in sorted(indices):
             yield SourceError(f"the step is outside all ranges of {_BOUNDS}", file=self.step(index))
 

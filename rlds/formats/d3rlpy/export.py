@@ -139,8 +139,8 @@ class D3rlpyExport(Export):
             values = np.asarray(lookup(episode.steps, path) if path else zeros)[:end]
             has_final_row = self._sidecar is None and not terminated
             if has_final_row and not is_below(path, rlds.OBSERVATION):
-                last = np.asarray(lookup(episode.metadata[LAST], path), values.dtype)
-                values = np.concatenate([values[:-1], last[np.newaxis]])
+                last_row = np.asarray(lookup(episode.metadata[LAST], path), values.dtype)
+                values = np.concatenate([values[:-1], last_row[np.newaxis]])
             # Actions and rewards are vectors in each step.
             is_number = values.ndim == 1 and name in (ACTIONS, REWARDS)
             yield name, values[:, np.newaxis] if is_number else values

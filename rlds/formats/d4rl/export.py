@@ -127,10 +127,10 @@ class D4rlExport(Export):
             sidecar = hdf5_sidecar_writer(file, self._sidecar)
             # Consecutive episodes of a part are contiguous in it.
             for _, run in itertools.groupby(self.iter_items(), _part_of):
-                start, first = bounds[-1], None
+                start, first_location = bounds[-1], None
                 for item in run:
                     if isinstance(item, Location):
-                        first = first or item
+                        first_location = first_location or item
                         episode = copy_row(item, sidecar)
                     else:
                         is_changed = not self.is_stored(self.index)
@@ -141,8 +141,8 @@ class D4rlExport(Export):
                     check()
                     bounds.append(bounds[-1] + episode.num_steps - episode.final_observation_known)
                     all_known &= episode.final_observation_known
-                if first is not None:
-                    self._copy_rows(first, bounds[-1] - start, staged, file)
+                if first_location is not None:
+                    self._copy_rows(first_location, bounds[-1] - start, staged, file)
                     check()
             write_array(file, EPISODE_ENDS, np.array(bounds[1:], np.int64))
             sidecar.close()
@@ -156,21 +156,21 @@ class D4rlExport(Export):
 
     def _with_end(self, episode: SourceEpisode) -> SourceEpisode:
         """Marks the end of an episode that an edit has cut, for other readers of D4RL."""
-        last = episode.num_steps - episode.final_observation_known - 1
+        last_row = episode.num_steps - episode.final_observation_known - 1
         marks = [episode.steps[name] for name in {TERMINALS, TIMEOUTS} & self._arrays.keys()]
-        if TIMEOUTS not in self._arrays or any(np.any(column[last]) for column in marks):
+        if TIMEOUTS not in self._arrays or any(np.any(column[last_row]) for column in marks):
             return episode
         column = np.array(episode.steps[TIMEOUTS])
-        column[last] = True
+        column[last_row] = True
         return dataclasses.replace(episode, steps={**episode.steps, TIMEOUTS: column})
 
-    def _copy_rows(self, first: Location, num_rows: int, staged: StagedFiles, file: Any) -> None:
+    def _copy_rows(self, location: Location, num_rows: int, staged: StagedFiles, file: Any) -> None:
         """Copies `num_rows` rows of a staged part, beginning with an episode."""
-        assert isinstance(first.source, RestoredSource)
-        lengths = first.source.stored_sidecar.summaries(first.split)
+        assert isinstance(location.source, RestoredSource)
+        lengths = location.source.stored_sidecar.summaries(location.split)
         rows = lengths.num_steps - lengths.final_observation_known
-        start = int(rows[: first.index].sum())
-        with staged.open(first.source).read() as source_file:
+        start = int(rows[: location.index].sum())
+        with staged.open(location.source).read() as source_file:
             for name in dict.fromkeys([*self._arrays, *_OPTIONAL_ARRAYS]):
                 if name in source_file:
                     size = max(1, _COPY_BYTES // max(1, source_file[name][:1].nbytes))

@@ -294,8 +294,8 @@ class D4rlSource(Hdf5RowsSource):
                     is_final = is_end[start : start + len(rows)]
                     num_inconsistent += int(np.count_nonzero(differ(rows, next_rows) & ~is_final))
                     final.append(rows[is_final])
-                last = self._contents.num_rows - 1
-                final.append(self._reader.rows(NEXT_OBSERVATIONS, last, last + 1))
+                last_row = self._contents.num_rows - 1
+                final.append(self._reader.rows(NEXT_OBSERVATIONS, last_row, last_row + 1))
         except SourceChangedError:
             raise
         except SourceError:  # Reading the episode raises the error again, with its key.

@@ -94,8 +94,8 @@ class Cameras:
         values = dict(leaves_at(episode.metadata, None))
         clips = {}
         for path, name in self.names.items():
-            data, first = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
-            clip = Clip(data, first, num_rows, f"episode {episode.key}, {path}")
+            data, first_frame = bytes(values[f"{path}/{CLIP}"]), int(values[f"{path}/{FIRST}"])
+            clip = Clip(data, first_frame, num_rows, f"episode {episode.key}, {path}")
             self._check(clip, name)
             clips[name], _ = split_clip(clip, num_rows)  # Readers rely on the number of frames.
         return clips

@@ -218,9 +218,9 @@ class EpisodeMetadata:
         end_rows = [*(np.flatnonzero(differ) + 1).tolist(), len(span)]
         for start, end in zip([0, *end_rows], end_rows):
             positions = span[start:end]
-            file, first = (self._columns[name][positions.start] for name in (_FILE, _ROW_OR_OFFSET))
+            file, row = (self._columns[name][positions.start] for name in (_FILE, _ROW_OR_OFFSET))
             rows = ParquetRows(self._files[file])
-            yield positions, rows.read(int(first), int(first) + len(positions))
+            yield positions, rows.read(int(row), int(row) + len(positions))
 
     def column(self, name: str) -> np.ndarray:
         """Returns a numeric column of the table (3.0), in the order of the files."""
@@ -415,8 +415,8 @@ def _decode_columns(table: Any) -> dict[str, Any]:
     for name in table.column_names:
         if name.startswith("stats/"):
             with contextlib.suppress(ValueError):  # Shapes differ, or a value is missing.
-                first = np.asarray(table[name][0].as_py())
-                column = DataColumn(name, "numbers", Field(first.dtype, first.shape))
+                first_value = np.asarray(table[name][0].as_py())
+                column = DataColumn(name, "numbers", Field(first_value.dtype, first_value.shape))
                 values[name] = decode_values(column, table[name], partial(SourceError, file=name))
         if name not in values:
             values[name] = table[name].to_pylist()

@@ -292,8 +292,8 @@ class LeRobotRows:
         clips = {}
         for name in self._info.videos:
             camera = f"{VIDEO}/{self.paths[name]}"
-            data, first = bytes(metadata[f"{camera}/{CLIP}"]), int(metadata[f"{camera}/{FIRST}"])
-            clips[name] = Clip(data, first, episode.num_steps)
+            data, start = bytes(metadata[f"{camera}/{CLIP}"]), int(metadata[f"{camera}/{FIRST}"])
+            clips[name] = Clip(data, start, episode.num_steps)
         return clips
 
     def _new_episode(

@@ -100,9 +100,9 @@ class ParquetRows:
                 self._next_row += self._batch.num_rows
             batch_end = batch_begin + self._batch.num_rows
             if start < batch_end:
-                first = max(start - batch_begin, 0)
-                last = batch_end if ahead else min(end, batch_end)
-                slices.append(self._batch.slice(first, last - batch_begin - first))
+                first_row = max(start - batch_begin, 0)
+                end_row = batch_end if ahead else min(end, batch_end)
+                slices.append(self._batch.slice(first_row, end_row - batch_begin - first_row))
             batch_begin = batch_end
         schema = self.schema
         if self.columns is not None:

@@ -391,11 +391,11 @@ class _DamagedDataset:
             if (video := self._video(file)) is None:
                 continue
             num_extra = video.info.num_frames - end_frames[file]
-            first = int(np.searchsorted(video.times, start - 0.5 / info.fps))
+            first_frame = int(np.searchsorted(video.times, start - 0.5 / info.fps))
             if num_extra < 0 and not video.fault:
                 self._add_frame_mismatch(file, video.info.num_frames)
-            elif video.info.num_frames - first >= episode.length:
-                episode.frames[camera] = _defer_span(video, first, episode.length)
+            elif video.info.num_frames - first_frame >= episode.length:
+                episode.frames[camera] = _defer_span(video, first_frame, episode.length)
             if num_extra > 0 and not info.is_v3:
                 self._extra_frames.append(f"{file}: {num_extra} more frames than rows")
         if info.is_v3:
@@ -716,9 +716,9 @@ def _rebuild_info(root: Path, *, is_v3: bool) -> dict[str, Any]:
         )
     with source_errors(rows.path):
         entries = json.loads(rows.schema.metadata[b"huggingface"])["info"]["features"]
-        last = rows.read(rows.num_rows - 1, rows.num_rows).to_pylist()[0]
-        features = {n: _infer_feature(entries.get(n), last[n]) for n in rows.schema.names}
-        rate = round(last["frame_index"] / last["timestamp"], 3)
+        last_row = rows.read(rows.num_rows - 1, rows.num_rows).to_pylist()[0]
+        features = {n: _infer_feature(entries.get(n), last_row[n]) for n in rows.schema.names}
+        rate = round(last_row["frame_index"] / last_row["timestamp"], 3)
     for file in walk(epath.Path(root / "videos"), ".mp4"):
         name = Path(file).relative_to(root / "videos").parts[0 if is_v3 else 1]
         if name not in features:

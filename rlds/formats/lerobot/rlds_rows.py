@@ -435,7 +435,7 @@ def _image_column(values: np.ndarray) -> Any:
 
 def _flags(episode: SourceEpisode, num_rows: int) -> dict[str, np.ndarray]:
     """Returns the flags of the end of an episode: done and truncated."""
-    last = np.arange(num_rows) == num_rows - 1
+    is_last = np.arange(num_rows) == num_rows - 1
     terminal = episode.steps.get(rlds.IS_TERMINAL)
     is_terminal = terminal is not None and bool(terminal[-1])
-    return {DONE: last & is_terminal, TRUNCATED: last & bool(episode.truncated)}
+    return {DONE: is_last & is_terminal, TRUNCATED: is_last & bool(episode.truncated)}

@@ -235,8 +235,8 @@ class LeRobotSource(Source):
         folder = self._root / "extras"
         if not folder.exists() or not len(self._table.indices):
             return []
-        first = self._root / layout.EXTRAS.format(episode_index=int(self._table.indices[0]))
-        return [file.name for file in walk(first)]
+        first_folder = self._root / layout.EXTRAS.format(episode_index=int(self._table.indices[0]))
+        return [file.name for file in walk(first_folder)]
 
     @property
     @override
@@ -576,8 +576,8 @@ class LeRobotSource(Source):
                 with_files = map(self._table.row, positions[start:end] if self._extras else ())
                 files = map(self._extra_files, with_files)
                 extras = [{name: data for name, data in f.items() if data} for f in files]
-                first = self._table.row(positions[start])
-                rows = self._data.read_stored_rows(first, lengths[start:end])
+                first_row = self._table.row(positions[start])
+                rows = self._data.read_stored_rows(first_row, lengths[start:end])
                 yield EpisodeBatch(rows, table.slice(start, end - start), self.texts, extras)
 
     @property
@@ -706,8 +706,8 @@ class LeRobotSource(Source):
         if self._flag is None:
             return False
         names = [name for name in (self._flag, _TRUNCATED) if name in self._columns]
-        last = self._data.read(row, names, range(row.length)[-1:])
-        flags = [bool(np.any(last[name])) for name in names]
+        last_row = self._data.read(row, names, range(row.length)[-1:])
+        flags = [bool(np.any(last_row[name])) for name in names]
         return flags[0] and not any(flags[1:])
 
     def _instructions(self, row: EpisodeRow, tasks: np.ndarray, span: range) -> np.ndarray:

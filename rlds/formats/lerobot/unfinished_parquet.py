@@ -185,7 +185,7 @@ def _footer_entry(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struc
     """Returns the footer entry of a row group."""
     columns, total = [], 0
     for span, chunk in zip(group.columns, chunks):
-        first, size = pages[span.start], pages[span.stop - 1].end - pages[span.start].start
+        first_page, size = pages[span.start], pages[span.stop - 1].end - pages[span.start].start
         data = [pages[n] for n in span if not pages[n].is_dictionary]
         metadata = {
             1: chunk[3][1][1],
@@ -197,8 +197,8 @@ def _footer_entry(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struc
             7: (_I64, size),
             9: (_I64, data[0].start),
         }
-        if first.is_dictionary:
-            metadata[11] = (_I64, first.start)
+        if first_page.is_dictionary:
+            metadata[11] = (_I64, first_page.start)
         columns.append({2: (_I64, 0), 3: (_STRUCT, metadata)})
         total += size
     return {1: (_LIST, (_STRUCT, columns)), 2: (_I64, total), 3: (_I64, group.num_rows)}
@@ -261,15 +261,15 @@ def _read_integer(file: BinaryIO) -> int:
 
 def _pack_struct(fields: _Struct) -> bytes:
     """Encodes a struct."""
-    chunks, last = [], 0
+    chunks, last_id = [], 0
     for field_id, (kind, value) in sorted(fields.items()):
         if kind in (_TRUE, _FALSE):
             kind = _TRUE if value else _FALSE
-        is_short = 0 < field_id - last < 16
-        chunks.append(bytes([(field_id - last) << 4 | kind if is_short else kind]))
+        is_short = 0 < field_id - last_id < 16
+        chunks.append(bytes([(field_id - last_id) << 4 | kind if is_short else kind]))
         chunks += [] if is_short else [encode_varint(field_id << 1)]
         chunks += [] if kind in (_TRUE, _FALSE) else [_pack_value(kind, value)]
-        last = field_id
+        last_id = field_id
     return b"".join([*chunks, b"\0"])
 
 

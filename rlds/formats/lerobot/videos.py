@@ -52,15 +52,15 @@ class Videos:
         span = row.videos[name]
         with source_errors(self._path(span), episode=row.key, field=name):
             video, frames = self._frames(row, name, timestamps)
-            first, last = int(frames.min()), int(frames.max())
+            first_frame, last_frame = int(frames.min()), int(frames.max())
             if span.is_whole_file and not video.fault:
                 file_clip = video.clip(0, video.info.num_frames)
-                clip = dataclasses.replace(file_clip, first=first)  # The complete file.
+                clip = dataclasses.replace(file_clip, first=first_frame)  # The complete file.
             else:
                 # In older exports, a frame between episodes belongs to the final observation.
-                between = video.times[last + 1 : last + 2] < span.next - 0.5 / self._fps
-                clip = video.clip(first, last + 1 + bool(between.any()))
-            return clip_values(clip, frames - first if self._by_time else None)
+                between = video.times[last_frame + 1 : last_frame + 2] < span.next - 0.5 / self._fps
+                clip = video.clip(first_frame, last_frame + 1 + bool(between.any()))
+            return clip_values(clip, frames - first_frame if self._by_time else None)
 
     def span(self, row: EpisodeRow, name: str, timestamps: Callable[[], np.ndarray]) -> Span:
         """Returns the location of the frames of an episode, for copies; see `read`."""

@@ -76,10 +76,10 @@ class ManiSkillExport(Hdf5EpisodesExport):
 
     def _write_group(self, group: Any, episode: SourceEpisode) -> None:
         length = episode.num_steps - episode.final_observation_known
-        last = np.arange(length) == length - 1
+        is_last = np.arange(length) == length - 1
         columns = {
-            "terminated": last & bool(episode.steps[rlds.IS_TERMINAL][-1]),
-            "truncated": last & episode.truncated,
+            "terminated": is_last & bool(episode.steps[rlds.IS_TERMINAL][-1]),
+            "truncated": is_last & episode.truncated,
             **self.columns(episode),
         }
         for name, column in columns.items():

@@ -334,7 +334,7 @@ class MinariSource(Source):
             steps[field_path(path)] = column
         return steps
 
-    def _fit(self, path: str, column: StoredColumn, index: int, first: int) -> np.ndarray:
+    def _fit(self, path: str, column: StoredColumn, index: int, first_row: int) -> np.ndarray:
         """Converts a column to the dtype and shape of its field."""
         fault = self._explain_mismatch(path, column.field)
         if fault is not None:
@@ -351,16 +351,16 @@ class MinariSource(Source):
             fault = f"{column.field}, but {expected} in earlier episodes"
             raise self._storage.error(fault, index, path)
         if expected.encoding:
-            self._check_images(values, index, path, first)
+            self._check_images(values, index, path, first_row)
             return values
         dtype = expected.column_dtype
         if (cast_values := cast_exact(values, dtype)) is None:
             row = next(row for row in range(len(values)) if cast_exact(values[row], dtype) is None)
             fault = f"{values.dtype} {values[row]} does not fit {dtype}, the dtype of all episodes"
-            raise self._storage.error(fault, index, path, first + row)
+            raise self._storage.error(fault, index, path, first_row + row)
         return np.asarray(cast_values)
 
-    def _check_images(self, images: np.ndarray, index: int, path: str, first: int) -> None:
+    def _check_images(self, images: np.ndarray, index: int, path: str, first_row: int) -> None:
         expected = self._spaces.leaves[path].shape
         for row, image in enumerate(images):
             try:
@@ -368,7 +368,7 @@ class MinariSource(Source):
                 if shape != expected:
                     raise ValueError(f"an image of shape {shape}, expected {expected}")
             except ValueError as error:
-                raise self._storage.error(str(error), index, path, first + row) from error
+                raise self._storage.error(str(error), index, path, first_row + row) from error
 
     def _check_lengths(self, columns: Mapping[str, np.ndarray], index: int, rows: slice) -> int:
         """Checks the lengths of columns; returns the number of transitions."""

@@ -190,8 +190,8 @@ class EpisodeFile:
         if rlds.DISCOUNT not in self._arrays or self.num_transitions < 1:
             return False
         discounts = self.read(rlds.DISCOUNT)
-        last = self.num_transitions - 1 if self.are_steps else -1
-        return not np.any(discounts[last])
+        last_row = self.num_transitions - 1 if self.are_steps else -1
+        return not np.any(discounts[last_row])
 
     def _is_set(self, name: str, expected_row: int = -1) -> bool:
         flags = self._flags[name]

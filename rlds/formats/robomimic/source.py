@@ -374,8 +374,8 @@ class RobomimicSource(Source):
 
     def _column(self, demo_file: OpenDemo, path: str, start: int, end: int) -> np.ndarray:
         demo, offset = demo_file.demo, self._offset(path)
-        first, last = max(0, start + offset), min(end + offset, demo.rows[path])
-        column = demo_file.array(path, slice(first, max(first, last)))
+        begin, stop = max(0, start + offset), min(end + offset, demo.rows[path])
+        column = demo_file.array(path, slice(begin, max(begin, stop)))
         pieces = [column]
         if start + offset < 0 < end:
             pieces.insert(0, demo_file.array(self._initials[path]))
@@ -389,14 +389,14 @@ class RobomimicSource(Source):
 
     def _ends_terminal(self, demo_file: OpenDemo) -> bool:
         """Returns True if a demonstration ended in a terminal state."""
-        demo, last = demo_file.demo, {}
+        demo, last_row = demo_file.demo, {}
         for name in ("dones", "rewards"):
             array = demo.arrays.get(name)
             if array and array.kind == "numbers" and array.shape == (demo.length,):
-                last[name] = demo_file.array(name, slice(demo.length - 1, None))[0]
-        if self._terminal == "never" or not last.get("dones"):
+                last_row[name] = demo_file.array(name, slice(demo.length - 1, None))[0]
+        if self._terminal == "never" or not last_row.get("dones"):
             return False
-        return self._terminal == "dones" or bool(last.get("rewards", 0) >= 1)
+        return self._terminal == "dones" or bool(last_row.get("rewards", 0) >= 1)
 
     def _task(self, file: DemoFile) -> str:
         """Returns the instruction of all demonstrations of a file."""

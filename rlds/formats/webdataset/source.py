@@ -131,8 +131,8 @@ class WebdatasetSource(Source):
         name: str | None = None
         for row, (shard, sample) in enumerate(self._samples):
             previous, (name, step) = name, self._name_of(row)
-            last = last_steps.get(name)
-            rises = last is not None and step is not None and step > last
+            last_step = last_steps.get(name)
+            rises = last_step is not None and step is not None and step > last_step
             # Shards may restart the step indices.
             continues = name == previous and (rises or sample.position > 0)
             if self._group == "number" and continues:
@@ -239,21 +239,21 @@ class WebdatasetSource(Source):
         self, split: str, index: int, fields: Collection[str] | None = None, rows: slice = ALL_ROWS
     ) -> SourceEpisode:
         samples = self._episodes[index]
-        (first, start), (last, end) = (self._samples[samples[row]] for row in (0, -1))
+        (shard, start), (last_shard, end) = (self._samples[samples[row]] for row in (0, -1))
         raw = self._read_raw(samples)
-        self._check(raw, first.path)
+        self._check(raw, shard.path)
         length = len(next(iter(raw.steps.values())))
         terminal = raw.steps.get(rlds.IS_TERMINAL)
         is_terminal = terminal is not None and bool(np.asarray(terminal)[-1])
         flags = derived_columns(length, length, terminal=is_terminal)
         if has(raw.steps, rlds.DISCOUNT):
             del flags[rlds.DISCOUNT]
-        is_cut = end == last.samples[-1] and not last.is_complete
+        is_cut = end == last_shard.samples[-1] and not last_shard.is_complete
         begins_inside = not start.position and (self._name_of(samples[0])[1] or 0) > 1
         return SourceEpisode(
             key=self.key(split, index),
             steps=nest({**raw.steps, **flags}),
-            origin=Origin(str(first.path.name), start.position, start.position + len(samples)),
+            origin=Origin(str(shard.path.name), start.position, start.position + len(samples)),
             truncated=not is_terminal,
             final_observation_known=False,
             complete=not is_cut and not begins_inside,
@@ -350,10 +350,10 @@ class WebdatasetSource(Source):
         indices = [self._name_of(row)[1] or 0 for row in rows]
         files = [self._samples[row][0].path for row in rows]
         pairs = list(itertools.pairwise(zip(indices, files)))
-        stride = max([1, *(step - last for (last, a), (step, b) in pairs if a == b)])
-        for row, ((last, last_file), (step, file)) in enumerate(pairs, 1):
-            if step <= last or (last_file != file and step - last > stride):
-                problem = f"step {step} after step {last}"
+        stride = max([1, *(step - last_step for (last_step, a), (step, b) in pairs if a == b)])
+        for row, ((last_step, last_file), (step, file)) in enumerate(pairs, 1):
+            if step <= last_step or (last_file != file and step - last_step > stride):
+                problem = f"step {step} after step {last_step}"
                 if last_file != file:
                     problem += (
                         f", with which {last_file.name} ends: is a shard missing between the two?"
@@ -434,10 +434,10 @@ def _as_column(value: Any) -> np.ndarray:
 def _field_of(column: np.ndarray) -> Field:
     if column.dtype != object:
         return Field(column.dtype, column.shape[1:])
-    first = column.reshape(-1)[0] if column.size else ""
-    if isinstance(first, bytes) and is_image_file(first):
-        return image_field(first)
-    return Field(bytes if isinstance(first, bytes) else str, column.shape[1:])
+    first_value = column.reshape(-1)[0] if column.size else ""
+    if isinstance(first_value, bytes) and is_image_file(first_value):
+        return image_field(first_value)
+    return Field(bytes if isinstance(first_value, bytes) else str, column.shape[1:])
 
 
 def recognizes(path: str | os.PathLike[str]) -> bool:

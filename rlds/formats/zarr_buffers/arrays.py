@@ -138,15 +138,15 @@ class ZarrArray:
         rows = np.empty((end - start, *self.row_shape), self._native)
         area = [(start, end), *((0, length) for length in self.row_shape)]
         blocks = [
-            range(first // size, -(-last // size)) if last > first else range(0)
-            for (first, last), size in zip(area, self._chunks)
+            range(begin // size, -(-stop // size)) if stop > begin else range(0)
+            for (begin, stop), size in zip(area, self._chunks)
         ]
         for position in itertools.product(*blocks):
             result_slices, chunk_slices = [], []
-            for (first, last), block, size in zip(area, position, self._chunks):
+            for (begin, stop), block, size in zip(area, position, self._chunks):
                 corner = block * size
-                low, high = max(first, corner), min(last, corner + size)
-                result_slices.append(slice(low - first, high - first))
+                low, high = max(begin, corner), min(stop, corner + size)
+                result_slices.append(slice(low - begin, high - begin))
                 chunk_slices.append(slice(low - corner, high - corner))
             rows[tuple(result_slices)] = self._chunk(position)[tuple(chunk_slices)]
         return rows

@@ -179,11 +179,11 @@ class ZarrExport(Export):
                 num_rows = _copy(episode, [*columns.values(), *values.values()], sidecar_writer)
                 bounds.append(bounds[-1] + num_rows)
                 continue
-            last = episode.num_steps - episode.final_observation_known
-            bounds.append(bounds[-1] + last)
+            length = episode.num_steps - episode.final_observation_known
+            bounds.append(bounds[-1] + length)
             kept_columns = sidecar.columns(episode)
             for path, array in columns.items():
-                rows = kept_columns[path][:last]
+                rows = kept_columns[path][:length]
                 if self._is_chunks(path):
                     array.append_chunks(rows)
                 else:
@@ -192,7 +192,7 @@ class ZarrExport(Export):
                     array.append(rows)
             for path, array in values.items():
                 row = np.asarray(lookup(episode.metadata, path))[np.newaxis]
-                array.append(row if path.startswith(META) else np.repeat(row, last, axis=0))
+                array.append(row if path.startswith(META) else np.repeat(row, length, axis=0))
             sidecar_writer.add(episode)
         for array in (*columns.values(), *values.values()):
             array.finish()

@@ -46,8 +46,8 @@ class BufferVideos:
         self.cameras: dict[str, str] = {}
         if num_episodes and is_there(self._directory):
             folders = filter(str.isdecimal, folders_in(self._directory))
-            first = self._directory / min(folders, key=int, default="")
-            matches = filter(None, (_FILE.fullmatch(e.name) for e in stores.list_directory(first)))
+            folder = self._directory / min(folders, key=int, default="")
+            matches = filter(None, (_FILE.fullmatch(e.name) for e in stores.list_directory(folder)))
             self.cameras = {
                 f"{rlds.OBSERVATION}/camera_{match[1]}": match[0]
                 for match in sorted(matches, key=lambda match: int(match[1]))

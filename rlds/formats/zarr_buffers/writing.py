@@ -125,9 +125,9 @@ class ArrayWriter:
             return
         waiting_rows = np.concatenate(self._waiting)
         end = len(waiting_rows) // self._chunk_rows * self._chunk_rows
-        first = self.num_rows - len(waiting_rows)
+        first_row = self.num_rows - len(waiting_rows)
         for start in range(0, end, self._chunk_rows):
-            self._put_rows(first + start, waiting_rows[start : start + self._chunk_rows])
+            self._put_rows(first_row + start, waiting_rows[start : start + self._chunk_rows])
         self._waiting, self._num_waiting = [waiting_rows[end:].copy()], len(waiting_rows) - end
 
     def append_chunks(self, chunks: np.ndarray) -> None:
@@ -155,11 +155,11 @@ class ArrayWriter:
         self._header["shape"] = [self.num_rows, *self._row_shape]
         self._writer.describe(f"{self.name}/{ARRAY}", self._header, self._attributes)
 
-    def _put_rows(self, first: int, rows: np.ndarray) -> None:
+    def _put_rows(self, first_row: int, rows: np.ndarray) -> None:
         """Writes a chunk; pads the last one."""
         chunk = np.zeros((self._chunk_rows, *self._row_shape), self._header["dtype"])
         chunk[: len(rows)] = rows
-        name = self._file(first // self._chunk_rows)
+        name = self._file(first_row // self._chunk_rows)
         self._writer.put(name, _compress(chunk, self._header["compressor"]))
 
     def _file(self, index: int) -> str:
