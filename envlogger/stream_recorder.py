@@ -266,7 +266,7 @@ class StreamRecorder(Closing):
             if settings.codec != "h264":
                 raise ValueError(f"video of {name!r}: got {settings.codec}, expected h264")
         self._video, self._queue = dict(video or {}), FrameQueue(max_pending_bytes, True)
-        self._cameras: dict[str, FrameThread] = {}
+        self._encoders: dict[str, FrameThread] = {}
         self._streams: dict[str, _Stream] = {}
         self._counts: dict[str, int] = {}
         self._max_bytes, self._interval = max_pending_bytes, flush_interval
@@ -331,16 +331,16 @@ class StreamRecorder(Closing):
             )
         channel = self._streams.get(stream) or self._add_stream(stream, value)
         value = channel.check(value)
-        if stream not in self._cameras:
+        if stream not in self._encoders:
             if not self._add(channel, int(timestamp), now, value):
-                self._check()
+                self._check_failure()
             return
-        self._check()
-        camera = self._cameras[stream]
+        self._check_failure()
+        encoder = self._encoders[stream]
         if not self._queue.admit(value.nbytes):
-            self._check()
+            self._check_failure()
             raise StorageError(f"stream {stream!r}: the disk is full; this value is not recorded")
-        packet = camera.encode(camera.keep(value), is_start=stream not in self._counts)
+        packet = encoder.encode(encoder.keep(value), is_start=stream not in self._counts)
         with self._lock:
             self._num_encoding += 1
         self._counts.setdefault(stream, 0)
@@ -349,7 +349,7 @@ class StreamRecorder(Closing):
         )
 
     def _add_stream(self, name: str, value: Any) -> _Stream:
-        self._check()
+        self._check_failure()
         with self._lock:
             if name in self._streams:
                 return self._streams[name]
@@ -357,8 +357,8 @@ class StreamRecorder(Closing):
             stream = _Stream(name, value, len(self._streams) + 1, is_video=is_video)
             if is_video:
                 shape = np.shape(value)
-                camera = FrameThread(self._video[name], shape, self._queue, f"envlogger-{name}")
-                self._cameras[name] = camera
+                encoder = FrameThread(self._video[name], shape, self._queue, f"envlogger-{name}")
+                self._encoders[name] = encoder
             self._streams[name] = stream
             self._pending.append(stream.records)
         return stream
@@ -442,9 +442,9 @@ class StreamRecorder(Closing):
         Raises:
           StorageError: A value cannot be written.
         """
-        self._check()
+        self._check_failure()
         self._write()
-        self._check()
+        self._check_failure()
 
     def close(self) -> None:
         """Encodes and writes pending values, and closes the file; further calls do nothing.
@@ -454,8 +454,8 @@ class StreamRecorder(Closing):
         """
         if self._closed:
             return
-        for camera in self._cameras.values():
-            camera.close()
+        for encoder in self._encoders.values():
+            encoder.close()
         self._closed = True
         self._wake.set()
         self._thread.join()
@@ -474,7 +474,7 @@ class StreamRecorder(Closing):
         """Disables the recorder in a forked process, which must not write to its parent's file."""
         self._closed = self._is_inherited = True
 
-    def _check(self) -> None:
+    def _check_failure(self) -> None:
         if self._reserve.cause is not None:
             with self._has_room:
                 self._has_room.wait_for(lambda: not self._num_encoding or self._failure)
@@ -521,9 +521,9 @@ class StreamRecorder(Closing):
             if not self._pending or self._failure is not None:
                 return
             content = b"".join(self._pending)
-            first, last = min(self._first_ns, self._last_ns), self._last_ns
+            first_ns, last_ns = min(self._first_ns, self._last_ns), self._last_ns
             compressed = zstandard.ZstdCompressor(1).compress(content)
-            sizes = struct.pack("<QQQI", first, last, len(content), zlib.crc32(content))
+            sizes = struct.pack("<QQQI", first_ns, last_ns, len(content), zlib.crc32(content))
             header = sizes + _encode_text("zstd") + struct.pack("<Q", len(compressed))
             chunk = _record(_CHUNK, header + compressed)
             try:

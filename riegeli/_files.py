@@ -202,42 +202,42 @@ class SequentialSource:
     supports_random_access = False
 
     def __init__(self, file: BinaryIO, begin: int) -> None:
-        self._begin = begin
+        self._buffer_pos = begin
         self._buffer = bytearray()
         self._read = _choose_read_function(file)
         self.name = name_of(file)
 
     def read_at(self, pos: int, size: int) -> Buffer:
         """See `ByteSource`."""
-        if pos > self._end() and self.skip(pos) < pos:
+        if pos > self._buffer_end() and self.skip(pos) < pos:
             return b""
         self.reach(pos + size)
-        begin = pos - self._begin
+        begin = pos - self._buffer_pos
         return self._buffer[begin : begin + size]
 
     def reach(self, pos: int) -> int:
         """See `ByteSource`."""
-        self._buffer += _read_up_to(self._read, pos - self._end())
-        return min(pos, self._end())
+        self._buffer += _read_up_to(self._read, pos - self._buffer_end())
+        return min(pos, self._buffer_end())
 
     def skip(self, pos: int) -> int:
         """See `ByteSource`."""
-        while pos > self._end():
-            self.release(self._end())
-            self._buffer += self._read(min(pos - self._begin, _READ_STEP))
+        while pos > self._buffer_end():
+            self.release(self._buffer_end())
+            self._buffer += self._read(min(pos - self._buffer_pos, _READ_STEP))
             if not self._buffer:
-                return self._begin
+                return self._buffer_pos
         self.release(pos)
         return pos
 
     def release(self, pos: int) -> None:
         """See `ByteSource`."""
-        del self._buffer[: pos - self._begin]
-        self._begin = pos
+        del self._buffer[: pos - self._buffer_pos]
+        self._buffer_pos = pos
 
     def size(self) -> int:
         """Raises an error, because a stream has no size."""
         raise UnimplementedError(f"{self.name} does not support random access, so its size is open")
 
-    def _end(self) -> int:
-        return self._begin + len(self._buffer)
+    def _buffer_end(self) -> int:
+        return self._buffer_pos + len(self._buffer)

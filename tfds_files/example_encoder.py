@@ -204,8 +204,8 @@ class ExampleEncoder:
             return
         for leaf in leaves:
             if leaf.lengths:  # The first offsets separate the examples.
-                lengths, *inner = leaf.lengths
-                yield from self._encode_leaf(leaf._replace(lengths=inner), _offsets_of(lengths))
+                lengths, *nested = leaf.lengths
+                yield from self._encode_leaf(leaf._replace(lengths=nested), _offsets_of(lengths))
             else:
                 yield from self._encode_leaf(leaf, bounds)
 
@@ -355,10 +355,10 @@ def _find_leaves(
             return None
         leaves: list[_Leaf] = []
         for name, child in feature.features.items():
-            inner = _find_leaves(child, rows[name], (*path, name), sizes)
-            if inner is None:
+            child_leaves = _find_leaves(child, rows[name], (*path, name), sizes)
+            if child_leaves is None:
                 return None
-            leaves += inner
+            leaves += child_leaves
         # The fields of a sequence must have the same length.
         outer = [leaf.lengths[: len(sizes)] for leaf in leaves]
         are_equal = all(all(map(np.array_equal, lengths, outer[0])) for lengths in outer[1:])
@@ -479,16 +479,16 @@ def _encode_tensors(
     if isinstance(rows, np.ndarray) and rows.dtype == object and not feature.is_text:
         rows = list(rows)  # The tensors differ in shape.
     has_dynamic_shape = feature.shape.count(None) > 1
-    is_column = isinstance(rows, np.ndarray) and _is_of(feature, rows.dtype, rows.shape[1:])
+    is_column = isinstance(rows, np.ndarray) and _has_type(feature, rows.dtype, rows.shape[1:])
     if feature.encoding == "none":
-        if has_dynamic_shape or not is_column or not _are_classes(feature, rows):
+        if has_dynamic_shape or not is_column or not _are_class_indices(feature, rows):
             return None
         values = _encode_lists(rows, offsets)
         return None if values is None else [(name, values)]
     if is_column:
         shapes = np.tile(np.array(rows.shape[1:], np.int64), len(rows))
     elif isinstance(rows, list) and all(
-        isinstance(row, np.ndarray) and _is_of(feature, row.dtype, row.shape) for row in rows
+        isinstance(row, np.ndarray) and _has_type(feature, row.dtype, row.shape) for row in rows
     ):
         shapes = np.array([size for row in rows for size in row.shape], np.int64)
     else:
@@ -505,11 +505,11 @@ def _encode_tensors(
     return [(name, values)]
 
 
-def _is_of(feature: Tensor, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
+def _has_type(feature: Tensor, dtype: np.dtype, shape: tuple[int, ...]) -> bool:
     return dtype == feature.dtype and (shape == feature.shape or fits(shape, feature.shape))
 
 
-def _are_classes(feature: Tensor, rows: np.ndarray) -> bool:
+def _are_class_indices(feature: Tensor, rows: np.ndarray) -> bool:
     """Whether class labels are in range; -1 stands for no class."""
     if feature.num_classes is None or not rows.size:
         return True

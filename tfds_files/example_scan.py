@@ -329,18 +329,18 @@ class Scanner:
     def _read_varints(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns varints, and their ends; `_TOO_LONG` replaces varints of over five bytes."""
         groups = self._read_bytes(positions).astype(np.int64)
-        values, after, shift = groups & 127, positions + 1, 7
+        values, end_offsets, shift = groups & 127, positions + 1, 7
         has_more = groups > 127
         while has_more.any():
             if shift > 28:
                 values[has_more] = _TOO_LONG
                 break
-            groups = np.where(has_more, self._read_bytes(after), 0).astype(np.int64)
+            groups = np.where(has_more, self._read_bytes(end_offsets), 0).astype(np.int64)
             values |= (groups & 127) << shift
-            after += has_more
+            end_offsets += has_more
             has_more = groups > 127
             shift += 7
-        return values, after
+        return values, end_offsets
 
 
 def _find_counters(features: Features, sequence: str) -> dict[str, int]:

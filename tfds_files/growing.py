@@ -751,8 +751,8 @@ def _move_split(
     """Moves the files of a split to the final directory, under names that no old shard has."""
 
     def is_name(template: str, name: str) -> bool:
-        first = _path_of(target, info, {**split, "filepathTemplate": template}, 0).name
-        return re.fullmatch(re.escape(first.removesuffix("00000")) + r"\d{5,}", name) is not None
+        shard = _path_of(target, info, {**split, "filepathTemplate": template}, 0).name
+        return re.fullmatch(re.escape(shard.removesuffix("00000")) + r"\d{5,}", name) is not None
 
     template = next(
         template
@@ -762,12 +762,12 @@ def _move_split(
     for path in target.iterdir():  # Files of a killed process would block the new names.
         if is_name(template, path.name):
             _remove_shard(path)
-    moved = {**split, "filepathTemplate": template}
+    moved_split = {**split, "filepathTemplate": template}
     for index in range(len(_shard_lengths(split))):
-        old, new = _path_of(source, info, split, index), _path_of(target, info, moved, index)
+        old, new = _path_of(source, info, split, index), _path_of(target, info, moved_split, index)
         stores.move_file(old, new)
         index_files.move(old, new)
-    return moved
+    return moved_split
 
 
 @contextlib.contextmanager

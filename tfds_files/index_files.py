@@ -280,14 +280,14 @@ def _check_index(index: ShardIndex, file_size: int) -> None:
         is_direct = starts != NOT_DIRECT
         count = index.num_elements.astype(np.int64) if layout.in_sequence else np.ones_like(sizes)
         stride = len(layout.head) + layout.width
-        after = starts + sizes - len(layout.head)
+        value_ends = starts + sizes - len(layout.head)
         if layout.kind == "strings":
             is_inside = _check_strings(
                 *index.string_ends[layout.name], np.where(is_direct, count, 0), sizes
             )
         else:
             is_inside = (sizes == count * stride) & (starts >= len(layout.head))
-        is_inside &= (after <= index.lengths) & (count > 0) & (layout.kind != "")
+        is_inside &= (value_ends <= index.lengths) & (count > 0) & (layout.kind != "")
         if not (is_inside | ~is_direct).all():
             raise _InvalidIndexError
 

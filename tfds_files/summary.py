@@ -201,8 +201,8 @@ def _read_fields(
         content = node.get("dataset") or node.get("sequence") or {}
         # The time axis is implied by the steps.
         is_dataset = "dataset" in node or str(node.get("pythonClassName", "")).endswith(".Dataset")
-        inner = shape if is_dataset else (*shape, _size(content.get("length", 0)))
-        yield from _read_fields(content.get("feature", {}), path, inner, depth + 1)
+        inner_shape = shape if is_dataset else (*shape, _size(content.get("length", 0)))
+        yield from _read_fields(content.get("feature", {}), path, inner_shape, depth + 1)
     elif node:
         yield _leaf(node, path, shape)
 

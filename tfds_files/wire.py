@@ -133,10 +133,10 @@ def encode_varints(values: np.ndarray) -> tuple[bytes, np.ndarray | None]:
     if largest < 128:
         return values.astype(np.uint8).tobytes(), None
     num_groups = -(-largest.bit_length() // 7)
-    shifted = values[:, np.newaxis] >> np.arange(0, 7 * num_groups, 7, dtype=np.uint64)
-    is_present = shifted != 0
+    shifted_values = values[:, np.newaxis] >> np.arange(0, 7 * num_groups, 7, dtype=np.uint64)
+    is_present = shifted_values != 0
     is_present[:, 0] = True
-    groups = (shifted & np.uint64(127)).astype(np.uint8)
+    groups = (shifted_values & np.uint64(127)).astype(np.uint8)
     groups[:, :-1] |= is_present[:, 1:].astype(np.uint8) << 7
     ends = np.concatenate([[0], np.cumsum(is_present.sum(axis=1))])
     return groups[is_present].tobytes(), ends

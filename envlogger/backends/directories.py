@@ -18,7 +18,7 @@ def directory_to_read(data_directory: str | os.PathLike[str]) -> epath.Path:
     Raises:
       StorageError: The directory is missing or not a directory, or its store cannot be used.
     """
-    return _check(data_directory, may_create=False)
+    return _check_directory(data_directory, may_create=False)
 
 
 def directory_to_write(data_directory: str | os.PathLike[str]) -> epath.Path:
@@ -28,10 +28,10 @@ def directory_to_write(data_directory: str | os.PathLike[str]) -> epath.Path:
       StorageError: The directory cannot be created or is not a directory, or its store cannot be
         used.
     """
-    return _check(data_directory, may_create=True)
+    return _check_directory(data_directory, may_create=True)
 
 
-def _check(data_directory: str | os.PathLike[str], *, may_create: bool) -> epath.Path:
+def _check_directory(data_directory: str | os.PathLike[str], *, may_create: bool) -> epath.Path:
     if not os.fspath(data_directory):
         raise StorageError("data_directory is empty; pass the path of a directory")
     try:

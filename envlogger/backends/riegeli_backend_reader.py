@@ -113,8 +113,8 @@ class RiegeliBackendReader(BackendReader):
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        omitted = ("_lock", "_open_shard", "_open_files")
-        return {name: value for name, value in self.__dict__.items() if name not in omitted}
+        omitted_names = ("_lock", "_open_shard", "_open_files")
+        return {name: value for name, value in self.__dict__.items() if name not in omitted_names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -113,17 +113,17 @@ class VideoBackendWriter(BackendWriter):
         self._was_reported = False
         self._start_queue: queue.SimpleQueue[Callable[[], _Job] | None] = queue.SimpleQueue()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._starter = threading.Thread(
+        self._start_thread = threading.Thread(
             target=self._run_starts, name="envlogger-starter", daemon=True
         )
         self._thread = threading.Thread(target=self._run, name="envlogger-video", daemon=True)
-        self._starter.start()
+        self._start_thread.start()
         self._thread.start()
         super().__init__(metadata=metadata, scheduler=scheduler)
 
     @override
     def _record_step(self, data: StepData, is_new_episode: bool) -> None:
-        self._check()
+        self._check_failure()
         frames = [camera.get_frame(data) for camera in self._cameras]
         step = data
         for camera in self._cameras:
@@ -131,7 +131,7 @@ class VideoBackendWriter(BackendWriter):
         # Encoding raises errors of unsupported values before the step is accepted.
         num_bytes = len(self._encode_step(step)) + sum(frame.nbytes for frame in frames)
         if not self._queue.admit(num_bytes):
-            self._check()
+            self._check_failure()
             raise StorageError(
                 f"this step is not recorded: the disk has no space for {num_bytes} bytes; all "
                 "steps before it are readable. Free some space"
@@ -172,7 +172,7 @@ class VideoBackendWriter(BackendWriter):
 
     @override
     def _set_episode_metadata(self, data: Any) -> None:
-        self._check()
+        self._check_failure()
         metadata = copy.deepcopy(data)
         self._finish(lambda: self._backend.set_episode_metadata(metadata))
 
@@ -188,7 +188,7 @@ class VideoBackendWriter(BackendWriter):
           StorageError: A step could not be written.
         """
         super().flush()
-        self._check()
+        self._check_failure()
         self._finish(self._backend.flush)
 
     @override
@@ -199,7 +199,7 @@ class VideoBackendWriter(BackendWriter):
           StorageError: A step could not be written.
         """
         super().push()
-        self._check()
+        self._check_failure()
         self._finish(self._backend.push)
 
     @override
@@ -215,7 +215,7 @@ class VideoBackendWriter(BackendWriter):
         if self._is_inherited:
             return
         self._start_queue.put(None)
-        self._starter.join()
+        self._start_thread.join()
         self._thread.join()
         self._close_cameras()
         try:
@@ -231,25 +231,25 @@ class VideoBackendWriter(BackendWriter):
 
     def _finish(self, job: Callable[[], None]) -> None:
         """Runs a job after all queued jobs, waits for it, and raises its error."""
-        done: Future[None] = Future()
+        completion: Future[None] = Future()
 
         def run_last() -> None:
             try:
                 job()
             except BaseException as error:
-                done.set_exception(error)
+                completion.set_exception(error)
                 raise
-            done.set_result(None)
+            completion.set_result(None)
 
         self._start_queue.put(lambda: run_last)
-        while not done.done() and self._thread.is_alive():
+        while not completion.done() and self._thread.is_alive():
             with contextlib.suppress(TimeoutError):
-                done.exception(0.1)
-        if done.done() and self._failure is None:
-            done.result()
+                completion.exception(0.1)
+        if completion.done() and self._failure is None:
+            completion.result()
         self._raise_failure()
 
-    def _check(self) -> None:
+    def _check_failure(self) -> None:
         """Raises the failure; on a full disk, writes all accepted steps first."""
         self._raise_failure()
         if self._queue.reserve is not None and self._queue.reserve.cause is not None:

@@ -387,12 +387,12 @@ def _decode_unmatched(run: _Run, rows: np.ndarray, decoder: StepDecoder) -> Iter
     groups: dict[tuple[bool, ...], tuple[list[int], list[StepData]]] = {}
     for row, step in zip(rows.tolist(), _decode_rows(run, rows.tolist(), decoder)):
         timestep, action, _ = step
-        form = (action is None, timestep.reward is None, timestep.discount is None)
-        group_rows, group = groups.setdefault(form, ([], []))
+        missing_fields = (action is None, timestep.reward is None, timestep.discount is None)
+        group_rows, group_steps = groups.setdefault(missing_fields, ([], []))
         group_rows.append(row)
-        group.append(step)
-    for group_rows, group in groups.values():
-        columns = _stack_steps(group, lambda field, values: stack_values(values))
+        group_steps.append(step)
+    for group_rows, group_steps in groups.values():
+        columns = _stack_steps(group_steps, lambda field, values: stack_values(values))
         yield _StepColumns(np.array(group_rows) + run.start, columns)
 
 
@@ -489,14 +489,14 @@ class _Builder:
         _put(self.root, rows, columns)
 
     def _create_leaf(self, column: np.ndarray) -> _Leaf:
-        head = column[:1]
+        row = column[:1]
         array = None
         if self._records is not None:
-            array = self._records.column(head.dtype, head.shape[1:])
+            array = self._records.column(row.dtype, row.shape[1:])
         if array is None:
-            array = np.empty((self._num_steps, *head.shape[1:]), head.dtype.newbyteorder("="))
-        zero = zeros_like(head) if head.dtype == object else 0
-        return _Leaf(array, _to_native(dtype_and_shape(head)), zero)
+            array = np.empty((self._num_steps, *row.shape[1:]), row.dtype.newbyteorder("="))
+        zero = zeros_like(row) if row.dtype == object else 0
+        return _Leaf(array, _to_native(dtype_and_shape(row)), zero)
 
     def columns(self) -> Any:
         """Returns the columns."""

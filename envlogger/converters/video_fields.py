@@ -106,8 +106,8 @@ class VideoFields:
         """
         if begin >= end:
             return
-        [first] = read(begin, begin + 1)
-        lead = max(self._get_since_key(first, path, begin) for path in self.cameras)
+        [first_step] = read(begin, begin + 1)
+        lead = max(self._get_since_key(first_step, path, begin) for path in self.cameras)
         decoders: dict[tuple[str, ...], FrameDecoder] = {}
         for step_index, step in enumerate(read(begin - lead, end), begin - lead):
             observation = step.timestep.observation

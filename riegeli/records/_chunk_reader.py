@@ -137,8 +137,8 @@ class ChunkReader:
             if header is None:
                 break
             end = header.end(self.pos)
-            last = self.pos + header.num_records if find is Find.CONTAINING else end
-            if pos < last or end > size:
+            last_pos = self.pos + header.num_records if find is Find.CONTAINING else end
+            if pos < last_pos or end > size:
                 break
             chunk_begins.append(self.pos)
             self.pos = end

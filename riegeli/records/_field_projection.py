@@ -60,8 +60,8 @@ def _add_path(scope: dict[int, Scope | None], path: list[int]) -> None:
     if path == [EXISTENCE_ONLY]:
         return
     existence_only = path[-1] == EXISTENCE_ONLY
-    *parents, last = path[:-1] if existence_only else path
-    for parent in parents:
+    *parent_fields, last_field = path[:-1] if existence_only else path
+    for parent in parent_fields:
         child = scope.get(parent)
         if child is True:
             return
@@ -69,6 +69,6 @@ def _add_path(scope: dict[int, Scope | None], path: list[int]) -> None:
             child = scope[parent] = {}
         scope = child
     if existence_only:
-        scope.setdefault(last, None)
+        scope.setdefault(last_field, None)
     else:
-        scope[last] = True
+        scope[last_field] = True

@@ -80,8 +80,8 @@ class LogAssembler:
 
     def copy(self, episode: EpisodePositions) -> None:
         """Adds an episode of another log; consecutive episodes of a file are copied together."""
-        last = self._queued[-1] if self._queued else episode
-        if episode.file != last.file or episode.positions[0] < last.positions[-1]:
+        last_episode = self._queued[-1] if self._queued else episode
+        if episode.file != last_episode.file or episode.positions[0] < last_episode.positions[-1]:
             self._copy_queued()
         self._queued.append(episode)
 

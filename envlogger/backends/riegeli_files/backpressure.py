@@ -56,7 +56,7 @@ class Backpressure:
         self._batch_start = self._batch_end = clock()  # Times of the last batch.
         self._next_flush = self._batch_end + self._flush_period
         self._flush_start: float | None = None  # Start of the flush that ends this batch.
-        self._seconds, self._num_jobs = 0.0, 0  # Totals since the last flush.
+        self._busy_s, self._num_jobs = 0.0, 0  # Totals since the last flush.
         self._seconds_per_job = 1e-9  # The mean until the end of the last flush.
 
     def seconds_to_flush(self) -> float:
@@ -93,17 +93,17 @@ class Backpressure:
         self._batch_end = self._clock()
         seconds = self._batch_end - self._batch_start
         self._idle_budget_s = max(self._idle_budget_s - seconds, -_MAX_IDLE_S)
-        self._seconds += seconds
+        self._busy_s += seconds
         self._num_jobs += num_jobs
         if self._num_jobs:
             # Accepted jobs must run within the flush period.
-            seconds_per_job = self._seconds / self._num_jobs
+            seconds_per_job = self._busy_s / self._num_jobs
             max_jobs = self._flush_period / 2 / max(seconds_per_job, self._seconds_per_job)
             self.max_jobs = max(1, min(max_jobs, 2 * self.max_jobs))
             self.wake_jobs = self.max_jobs / 2
             if self._flush_start is not None:
                 self._seconds_per_job = seconds_per_job
-                self._seconds, self._num_jobs = 0.0, 0
+                self._busy_s, self._num_jobs = 0.0, 0
         if self._flush_start is not None:
             # After a long flush, the next flush begins earlier, so that it ends in time.
             self._next_flush = 2 * self._flush_start + self._flush_period - self._batch_end

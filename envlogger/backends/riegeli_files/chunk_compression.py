@@ -34,7 +34,7 @@ class ChunkCompression:
 
     def __init__(self) -> None:
         self.is_idle: Callable[[], bool] = lambda: False
-        self._best = FAST
+        self._preferred = FAST
         self._num_chunks_to_trial = 0
 
     def __call__(self, records: Sequence[bytes]) -> str:
@@ -43,10 +43,10 @@ class ChunkCompression:
             return FAST
         if self._num_chunks_to_trial == 0:
             self._num_chunks_to_trial = _TRIAL_PERIOD
-            pays = _measure(records, FAST) > _MIN_RATIO * _measure(records, SMALL)
-            self._best = SMALL if pays else FAST
+            is_small_better = _measure(records, FAST) > _MIN_RATIO * _measure(records, SMALL)
+            self._preferred = SMALL if is_small_better else FAST
         self._num_chunks_to_trial -= 1
-        return self._best
+        return self._preferred
 
 
 def _measure(records: Sequence[bytes], options: str) -> int:

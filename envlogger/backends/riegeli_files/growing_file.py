@@ -183,8 +183,8 @@ class GrowingFile:
           num_without_position: The number of the last unwritten records without a position.
         """
         self._end_offset = self._writer.estimated_size()
-        first = len(self.positions) - (len(self._unwritten) - num_without_position)
-        for position in self.positions[first:]:
+        first_unwritten = len(self.positions) - (len(self._unwritten) - num_without_position)
+        for position in self.positions[first_unwritten:]:
             # This does not wait: all chunks before the first unwritten record are in the file.
             if not self._has_reached_file(position):
                 break

@@ -217,8 +217,8 @@ def find_damage(shard: Shard) -> list[Damage]:
             problem = f"has steps {position} episode of the index"
             damages.append(Damage(path, problem, num_unindexed, advice=_ADVICE))
     rebuilt = rebuild(shard, max(0, num_steps - 1))
-    last = shard.step_offsets[-1] if num_steps else -1
-    unindexed = [position for position in rebuilt.positions if position > last]
+    last_offset = shard.step_offsets[-1] if num_steps else -1
+    unindexed = [position for position in rebuilt.positions if position > last_offset]
     if unindexed:
         num_bytes = shard.steps_size - unindexed[0]
         damages.append(Damage(path, "has steps without index", len(unindexed), num_bytes, _ADVICE))
