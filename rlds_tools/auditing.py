@@ -56,8 +56,8 @@ class AuditedDataset(Result):
             yield f"{self.path} {audit.split}: {size}"
             if audit.unreadable:
                 total = audit.num_episodes + len(audit.unreadable)
-                first = f"the first is episode {audit.unreadable[0]}"
-                yield f"unreadable: {len(audit.unreadable)} of {total:,} episodes, {first}"
+                first_text = f"the first is episode {audit.unreadable[0]}"
+                yield f"unreadable: {len(audit.unreadable)} of {total:,} episodes, {first_text}"
             for vector in audit.vectors:
                 yield from vector.sentences()
             yield from self._finding_blocks(audit)

@@ -251,17 +251,17 @@ def diff(
     comparison.compare_fields()
     comparison.compare_metadata()
     if len(names) == 2:
-        comparison.notes += _changes("split", *names)
+        comparison.notes += _list_changes("split", *names)
     with show_progress(progress) as bars:
         for name in {**datasets[0], **datasets[1]}:
-            first, second = (splits.get(name) for splits in datasets)
-            if first is None or second is None or structure_only:
-                comparison.compare_lengths(name, first, second)
+            one_split, other_split = (splits.get(name) for splits in datasets)
+            if one_split is None or other_split is None or structure_only:
+                comparison.compare_lengths(name, one_split, other_split)
                 continue
-            comparison.pair = first, second
-            pairs = _pairs(first, second, match)
-            total = declared_length(first)
-            for one_index, other_index in bars.track(pairs, total, description=name):
+            comparison.pair = one_split, other_split
+            index_pairs = _pair_up(one_split, other_split, match)
+            total = declared_length(one_split)
+            for one_index, other_index in bars.track(index_pairs, total, description=name):
                 if one_index is not None and other_index is not None:
                     comparison.compare_episodes(one_index, other_index)
                 else:
@@ -283,7 +283,7 @@ def diff(
     )
 
 
-def _pairs(one: Episodes, other: Episodes, match: str) -> Iterator[tuple[int | None, int | None]]:
+def _pair_up(one: Episodes, other: Episodes, match: str) -> Iterator[tuple[int | None, int | None]]:
     """Yields the indices of matched episodes; None instead of a missing episode."""
     if match != "index":
         indices = [_indices_by_id(episodes, match == "id") for episodes in (one, other)]
@@ -370,7 +370,7 @@ class _Comparison:
     def compare_fields(self) -> None:
         """Compares the sets of fields, and their dtypes and shapes."""
         for path in dict.fromkeys([*self._specs[0], *self._specs[1]]):
-            if self._is_left_out(path) or _is_provenance(path):
+            if self._is_ignored(path) or _is_provenance(path):
                 continue
             fields = [spec.get(path) for spec in self._specs]
             texts = [None if field is None else fields_text(field) for field in fields]
@@ -394,9 +394,9 @@ class _Comparison:
         if None in self._first_splits:
             return
         formats = [episodes.format for episodes in self._first_splits if episodes]
-        self.notes += _changes("format", *formats)
+        self.notes += _list_changes("format", *formats)
         metadata = (plain(episodes.metadata) for episodes in self._first_splits if episodes)
-        self.notes += _changes("metadata", *metadata)
+        self.notes += _list_changes("metadata", *metadata)
 
     def compare_lengths(self, split: str, *pair: Episodes | None) -> None:
         """Compares the declared numbers of episodes of a split."""
@@ -426,7 +426,7 @@ class _Comparison:
         columns = [self._columns(side, *each) for side, each in enumerate(zip(pair, indices))]
         for path in dict.fromkeys([*columns[0], *columns[1]]):
             one, other = (side.get(path) for side in columns)
-            if self._is_left_out(path):
+            if self._is_ignored(path):
                 continue
             if one is None or other is None:
                 if not all(any(is_below(path, root) for root in s) for s in self._specs):
@@ -478,7 +478,7 @@ class _Comparison:
         path: str,
         rows: Sequence[int],
         largest: float | None,
-        first: Sequence[np.ndarray],
+        first_pair: Sequence[np.ndarray],
         indices: Sequence[int],
     ) -> None:
         """Adds the rows of a field that differ in an episode."""
@@ -486,7 +486,7 @@ class _Comparison:
         difference = self.values.get(path)
         if difference is None:
             step = rows[0] if is_step_field else None
-            element = self._first_difference(*first)
+            element = self._first_difference(*first_pair)
             split = self.pair[0].split
             one, other = indices
             difference = ValueDifference(path, 0, None, split, one, other, step, *element, None)
@@ -506,14 +506,14 @@ class _Comparison:
         index = tuple(np.argwhere(~self._equal(one, other))[0].tolist())
         return index, one[index], other[index]
 
-    def _is_left_out(self, path: str) -> bool:
+    def _is_ignored(self, path: str) -> bool:
         return any(is_below(path, ignored_path) for ignored_path in self._ignore)
 
 
-def _changes(path: str, one: Any, other: Any) -> Iterator[Difference]:
+def _list_changes(path: str, one: Any, other: Any) -> Iterator[Difference]:
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in dict.fromkeys([*one, *other]):
-            yield from _changes(f"{path} {name}", one.get(name), other.get(name))
+            yield from _list_changes(f"{path} {name}", one.get(name), other.get(name))
     elif one != other:
         yield Difference(path, _text(one), _text(other))
 

@@ -256,8 +256,8 @@ def _read_episodes(episodes: Episodes, progress: bool | None, jobs: int) -> Iter
 def _numeric_fields(fields: Mapping[str, Any]) -> list[str]:
     """Returns the numeric fields of fixed shape, without flags and pictures."""
     leaves = dict(named_leaves(fields))
-    left_out = {*rlds.STEP_FLAGS, *cameras_of(leaves)}
-    return [path for path, field in leaves.items() if path not in left_out and _is_numeric(field)]
+    excluded = {*rlds.STEP_FLAGS, *cameras_of(leaves)}
+    return [path for path, field in leaves.items() if path not in excluded and _is_numeric(field)]
 
 
 def _names(field: Any) -> tuple[str, ...]:

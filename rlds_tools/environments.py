@@ -299,7 +299,7 @@ class RenderedFrames(EnvironmentWrapper):
         self._camera, self._size, self._is_observed = camera, size, is_observed
         self._frame: np.ndarray | None = None
         # The spec needs the shape of a frame, and some environments render only after a reset.
-        self._first: dm_env.TimeStep | None = environment.reset()
+        self._first_timestep: dm_env.TimeStep | None = environment.reset()
         self._shape = self.frame.shape
 
     @property
@@ -311,7 +311,7 @@ class RenderedFrames(EnvironmentWrapper):
 
     @override
     def reset(self) -> dm_env.TimeStep:
-        timestep, self._first = self._first, None
+        timestep, self._first_timestep = self._first_timestep, None
         if timestep is None:
             timestep, self._frame = self._environment.reset(), None
         return self._add_to_timestep(timestep)

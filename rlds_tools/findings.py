@@ -55,10 +55,10 @@ class Finding:
         """The text that names the affected episodes."""
         if not self.count:
             return ""
-        first = f"{self.episodes[0]}" + ("" if self.step is None else f", step {self.step}")
+        first_episode = f"{self.episodes[0]}" + ("" if self.step is None else f", step {self.step}")
         if self.count == 1:
-            return f"episode {first}"
-        return f"{count(self.count, 'episode')}, first: {first}"
+            return f"episode {first_episode}"
+        return f"{count(self.count, 'episode')}, first: {first_episode}"
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:

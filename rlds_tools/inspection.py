@@ -311,8 +311,8 @@ class EpisodeView(Result):
             rows = [[name, _value_text(value, 70)] for name, value in named_leaves(self.metadata)]
             yield Table(["field of the episode", "value"], rows)
         if self.steps:
-            first, *columns = self.steps[0]
-            yield Table([f">{first}", *columns], [list(row.values()) for row in self.steps])
+            first_column, *columns = self.steps[0]
+            yield Table([f">{first_column}", *columns], [list(row.values()) for row in self.steps])
         if len(self.steps) < self.num_steps:
             yield f"showing {len(self.steps)} of {self.num_steps:,} steps"
         yield next_commands(["inspect", self.path, "--episode", self.episode, "--step", 0])

@@ -83,9 +83,9 @@ def read_all(
     """
     remaining_indices = iter(indices)
     for index in itertools.islice(remaining_indices, 1):
-        first = _read(episodes, index)
-        yield index, first
-        if jobs > 1 and episodes.has_random_access and _episode_bytes(first) <= _MAX_SMALL_BYTES:
+        episode = _read(episodes, index)
+        yield index, episode
+        if jobs > 1 and episodes.has_random_access and _episode_bytes(episode) <= _MAX_SMALL_BYTES:
             ahead = list(itertools.islice(remaining_indices, _MIN_EPISODES_FOR_JOBS))
             remaining_indices = itertools.chain(ahead, remaining_indices)
             if len(ahead) == _MIN_EPISODES_FOR_JOBS:

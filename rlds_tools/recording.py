@@ -226,10 +226,10 @@ class _Session:
     def __init__(self, env: Any, act: Callable[[Any], Any], *, policy: str, seed: int) -> None:
         from envlogger.callbacks import EpisodeStatistics
 
-        self._env, self._act = env, act
+        self._env, self._choose_action = env, act
         self._episode_metadata = {"agent_id": policy, "seed": seed}
         self._statistics = EpisodeStatistics()
-        self._latest: dict[str, Any] = {}
+        self._latest_statistics: dict[str, Any] = {}
         self._is_running = False
         self.add_frame: Callable[[], None] = lambda: None
         self.returns: list[Any] = []
@@ -245,7 +245,7 @@ class _Session:
         statistics = self._statistics(timestep, action, env)
         if statistics is None:
             return None
-        self._latest = statistics
+        self._latest_statistics = statistics
         # Durations are left out, so that the same seed records the same values.
         return {
             **self._episode_metadata,
@@ -284,12 +284,12 @@ class _Session:
         timestep = recorder.reset()
         self.add_frame()
         while not timestep.last():
-            timestep = recorder.step(self._act(timestep))
+            timestep = recorder.step(self._choose_action(timestep))
             self.add_frame()
         self._is_running = False
         self.add_frame = lambda: None
-        self.returns.append(self._latest["return"])
-        self.num_steps += self._latest["length"] + 1
+        self.returns.append(self._latest_statistics["return"])
+        self.num_steps += self._latest_statistics["length"] + 1
 
 
 def _check_positive(**limits: int | None) -> None:

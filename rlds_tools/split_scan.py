@@ -335,14 +335,14 @@ class SplitScan:
 
     def _are_valid(self, rows: Sequence[_BatchEpisode], columns: Mapping[str, np.ndarray]) -> bool:
         """Checks a batch of episodes at once; returns False if an episode is invalid."""
-        first, last = rows[0], rows[-1]
-        names = first.fields.keys()
-        is_consecutive = last.episode - first.episode == len(rows) - 1
+        first_row, last_row = rows[0], rows[-1]
+        names = first_row.fields.keys()
+        is_consecutive = last_row.episode - first_row.episode == len(rows) - 1
         if not is_consecutive or any(row.fields.keys() != names for row in rows):
             return False
         fields = {name: [row.fields[name] for row in rows] for name in names}
         is_final_known = np.array(fields[rlds.FINAL_OBSERVATION_KNOWN])
-        self._validator.num_episodes = first.episode
+        self._validator.num_episodes = first_row.episode
         return self._validator.add_all(
             columns,
             np.array([row.length for row in rows]),

@@ -267,7 +267,7 @@ def draft_export(
             return
     with (
         contextlib.closing(staging),
-        atomic_target(path, last=formats()[format].first_read, drafts=drafts) as draft,
+        atomic_target(path, last_patterns=formats()[format].first_read, drafts=drafts) as draft,
         staging,
         contextlib.ExitStack() as stack,
     ):

@@ -128,7 +128,7 @@ def _select_episodes(
 
     # The log of a running episode is being written: only selected logs are opened.
     selected_logs: list[str] = []
-    left_out: collections.Counter[str] = collections.Counter()
+    excluded: collections.Counter[str] = collections.Counter()
     is_single_episode = is_recording(recordings)
     for directory in find_recordings(recordings):
         annotations = Annotations.read(directory)
@@ -136,16 +136,16 @@ def _select_episodes(
             continue
         state = annotations.state or "in no state"
         if annotations.is_practice and not (practice or is_single_episode):
-            left_out["practice"] += 1
+            excluded["practice"] += 1
         elif state in (states or ("completed",)) or (is_single_episode and not states):
             selected_logs.append(directory)
         else:
-            left_out[state] += 1
+            excluded[state] += 1
     if not selected_logs:
-        left_out_text = ", ".join(f"{count:,} {state}" for state, count in left_out.items())
-        raise ExportError(f"no episode to export; left out: {left_out_text or 'none'}")
+        excluded_text = ", ".join(f"{count:,} {state}" for state, count in excluded.items())
+        raise ExportError(f"no episode to export; left out: {excluded_text or 'none'}")
     episodes = [RecordedEpisode.open(directory) for directory in selected_logs]
-    return sorted(episodes, key=lambda episode: (episode.started, episode.name)), dict(left_out)
+    return sorted(episodes, key=lambda episode: (episode.started, episode.name)), dict(excluded)
 
 
 def _fits(reference: Reference, id_or_name: str | None) -> bool:

@@ -70,7 +70,7 @@ class ArmPlayable(SimulatedPlayable):
 
 def create_directions(
     names: Sequence[str],
-    pairs: Mapping[str, tuple[str, str]],
+    key_pairs: Mapping[str, tuple[str, str]],
     sticks: Mapping[str, tuple[str, int]],
     strength: float,
 ) -> dict[str, list[float]]:
@@ -78,7 +78,7 @@ def create_directions(
 
     Args:
       names: The names of the elements of the action.
-      pairs: The keys that decrease and increase an element, by its name.
+      key_pairs: The keys that decrease and increase an element, by its name.
       sticks: The element that a stick moves, and the sign of its direction.
       strength: The fraction of its bound by which a key moves an element; a stick moves it fully.
 
@@ -96,7 +96,7 @@ def create_directions(
 
     table = {
         key: create_direction(name, size)
-        for name, pair in pairs.items()
+        for name, pair in key_pairs.items()
         for key, size in zip(pair, (-strength, strength))
     }
     return table | {stick: create_direction(name, sign) for stick, (name, sign) in sticks.items()}

@@ -172,7 +172,7 @@ class Choices(KeyMap):
         name: str = "action",
     ) -> None:
         self._meanings, self._name = meanings, name
-        self._first, self._last = int(spec.minimum), int(spec.maximum)
+        self._lowest, self._highest = int(spec.minimum), int(spec.maximum)
         actions = {_parse_combination(keys): action for keys, action in table.items()}
         for keys, action in (overrides or {}).items():
             combination = _parse_combination(keys)
@@ -202,7 +202,7 @@ class Choices(KeyMap):
 
     @override
     def describe(self, action: Any) -> str:
-        index = int(action) - self._first
+        index = int(action) - self._lowest
         has_meaning = 0 <= index < len(self._meanings)
         return self._meanings[index] if has_meaning else f"{self._name} {int(action)}"
 
@@ -226,10 +226,10 @@ class Choices(KeyMap):
         if isinstance(action, str):
             meanings = [meaning.casefold() for meaning in self._meanings]
             if action.casefold() in meanings:
-                return self._first + meanings.index(action.casefold())
-        elif type(action) is int and self._first <= action <= self._last:
+                return self._lowest + meanings.index(action.casefold())
+        elif type(action) is int and self._lowest <= action <= self._highest:
             return action
-        choices = f"{self._first} to {self._last}"
+        choices = f"{self._lowest} to {self._highest}"
         if self._meanings:
             choices += ", or " + ", ".join(map(repr, self._meanings))
         raise ValueError(f"the key {keys!r} cannot do {action!r:.100}, only {choices}")
@@ -480,11 +480,11 @@ def _component_map(
     names: Sequence[str] | Mapping[str, Sequence[str]],
 ) -> KeyMap:
     if _is_choice(spec):
-        first, last = int(spec.minimum), int(spec.maximum)
+        lowest, highest = int(spec.minimum), int(spec.maximum)
         # The first value is the action while no key is held.
-        table = {key: action for action, key in zip(range(first + 1, last + 1), pool.keys())}
-        meanings = [f"no {name}", name] if last == first + 1 else ()
-        return Choices(spec, table, meanings=meanings, idle=first, overrides=overrides, name=name)
+        table = {key: action for action, key in zip(range(lowest + 1, highest + 1), pool.keys())}
+        meanings = [f"no {name}", name] if highest == lowest + 1 else ()
+        return Choices(spec, table, meanings=meanings, idle=lowest, overrides=overrides, name=name)
     if _is_numeric(spec):
         elements = names or [f"{name} {index + 1}" for index in range(int(np.prod(spec.shape)))]
         directions = pool.directions(spec, None, strength)

@@ -212,8 +212,8 @@ def _check_specs(recordings: Sequence[RecordedEpisode]) -> None:
         group.append(recording)
     if len(groups) == 1:
         return
-    first, other = groups[0][0].specs, groups[1][0].specs
-    names = [name for name in first if first[name] != other[name]]
+    specs, other_specs = groups[0][0].specs, groups[1][0].specs
+    names = [name for name in specs if specs[name] != other_specs[name]]
     environments = "; ".join(
         f"{len(group)} of {group[0].environment or 'an unknown environment'!r:.200}, "
         f"such as {group[0].name}"

@@ -126,8 +126,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
         if self.notes and not self.labels:
             rows.append(label_row(NOTE, self.notes))
         for tag in self.tags:
-            last = tag.first if tag.last is None else tag.last
-            end = None if last is None else last + 1
+            last_step = tag.first if tag.last is None else tag.last
+            end = None if last_step is None else last_step + 1
             if end is None or end > (tag.first or 0):
                 steps = {"begin": tag.first, "end": end}
                 origin = {"annotator": tag.author, "at": tag.created}

@@ -135,16 +135,16 @@ class Play:
     def __post_init__(self) -> None:
         self.is_chosen |= self.study.assignment is Assignment.CHOICE
         # During the choice of the next environment, page and worker exchange no messages.
-        self._is_choosing = False
-        self._worker_end = ""
+        self._is_choosing_environment = False
+        self._worker_end_reason = ""
         self._loop = asyncio.get_running_loop()
         self._disconnected_since = self._loop.time()
-        self._ended = asyncio.Event()
-        self._ended_at = 0.0
+        self._has_ended = asyncio.Event()
+        self._end_time = 0.0
         self._end_reason = ""
-        self._ready: dict[str, Any] | None = None
-        self._state: dict[str, Any] | None = None
-        self._error: dict[str, Any] | None = None
+        self._ready_message: dict[str, Any] | None = None
+        self._state_message: dict[str, Any] | None = None
+        self._error_message: dict[str, Any] | None = None
         self._frame: bytes | None = None
         self._episode: EpisodeRecord | None = None
         self._is_paused_for_page = False
@@ -158,7 +158,7 @@ class Play:
 
     async def _start_worker(self, plan: EpisodePlan) -> None:
         self.environment = plan.environment
-        self._ready = self._state = self._error = self._frame = None
+        self._ready_message = self._state_message = self._error_message = self._frame = None
         self._is_paused_for_page = False
         self.worker = self.create_worker(self._on_worker_message, self._on_worker_end)
         message = {
@@ -198,7 +198,7 @@ class Play:
         page.queue({"op": "hello", **self.describe(), "person": msgspec.to_builtins(self.person)})
 
     def _send_progress(self, page: Page) -> None:
-        for message in (self._ready, self._state, self._error):
+        for message in (self._ready_message, self._state_message, self._error_message):
             if message is not None:
                 page.queue(message)
         if self._frame is not None:
@@ -210,8 +210,8 @@ class Play:
 
     def _send_error(self, code: str, text: str) -> None:
         """Sends the error that ends the play to the page, now and after each new connection."""
-        self._error = {"op": "error", "code": code, "message": text, "fatal": True}
-        self._send_to_page(self._error)
+        self._error_message = {"op": "error", "code": code, "message": text, "fatal": True}
+        self._send_to_page(self._error_message)
 
     def detach(self, page: Page) -> None:
         """Disconnects a page. The play waits for another page of the same person."""
@@ -229,7 +229,7 @@ class Play:
             self._send({"why": "user", **msgspec.to_builtins(message)})
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        if not self._is_choosing:
+        if not self._is_choosing_environment:
             self.worker.send(message)
 
     def _pause_for_page(self) -> None:
@@ -241,7 +241,7 @@ class Play:
         """Pauses the play if the page is too slow; ends it if no page connects."""
         page, is_async = self.page, self.environment.mode is Mode.ASYNC
         if page is None and now - self._disconnected_since > limits.until_end:
-            self._end("expired")
+            self._request_end("expired")
         if page is not None and is_async and page.seconds_without_ack(now) > limits.until_pause:
             self._pause_for_page()
 
@@ -250,14 +250,14 @@ class Play:
     def _on_worker_message(self, message: dict[str, Any] | bytes) -> None:
         if isinstance(message, bytes):
             self._frame = message
-            if self.page is not None and not self._is_choosing:
+            if self.page is not None and not self._is_choosing_environment:
                 self.page.show(message)
             return
         match message["op"]:
             case "ready":
-                self._ready = message
+                self._ready_message = message
             case "state":
-                self._state = message
+                self._state_message = message
                 self._is_paused_for_page &= message.get("state") != "running"
             case "episode":
                 self._on_episode(message["episode"])
@@ -270,39 +270,39 @@ class Play:
                 fatal = {"fatal": message["fatal"]}
                 message = {"op": "error", "code": code, "message": text, **fatal}
                 if message["fatal"]:
-                    self._error = message
+                    self._error_message = message
             case _:
                 return
-        if not self._is_choosing:
+        if not self._is_choosing_environment:
             self._send_to_page(message)
 
     def _on_episode(self, description: Mapping[str, Any]) -> None:
         ids = {"study": self.study.id, "environment": self.environment.id}
         ids |= {"session": self.id, "person": self.person.id}
         episode = self._episode = msgspec.convert({**description, **ids}, EpisodeRecord)
-        self._is_choosing = self._chooses_after(episode)
+        self._is_choosing_environment = self._chooses_environment_after(episode)
         # The log may have one step more than the worker has reported.
         self._save_queue.put_nowait((episode, episode.state is EpisodeState.FAILED))
 
-    def _chooses_after(self, episode: EpisodeRecord) -> bool:
+    def _chooses_environment_after(self, episode: EpisodeRecord) -> bool:
         return not self.is_chosen and episode.state in _FINISHED_STATES
 
     def _on_worker_end(self, why: str) -> None:
-        if self._is_choosing:
-            self._worker_end = why
+        if self._is_choosing_environment:
+            self._worker_end_reason = why
             return
         reason = {"stopped": self._end_reason or "closed", "ended": "expired"}.get(why, "failed")
         self._end_reason = reason
         is_failed = why in ("crashed", "hung")
-        if self._error is None and is_failed:
+        if self._error_message is None and is_failed:
             failure = "stopped" if why == "crashed" else "does not respond"
             self._send_error(why, f"The environment {failure}.")
         if self._episode is not None and self._episode.state in _LIVE_STATES:
             state = EpisodeState.FAILED if is_failed else EpisodeState.ABANDONED
-            error = self._error["message"] if self._error is not None else ""
+            error = self._error_message["message"] if self._error_message is not None else ""
             reason = self._episode.reason or ("failed" if is_failed else "user")
-            ended = msgspec.structs.replace(self._episode, state=state, reason=reason, error=error)
-            self._save_queue.put_nowait((ended, True))
+            record = msgspec.structs.replace(self._episode, state=state, reason=reason, error=error)
+            self._save_queue.put_nowait((record, True))
         self._save_queue.put_nowait(None)
 
     async def _save_episodes(self) -> None:
@@ -313,8 +313,8 @@ class Play:
             if self.page is not None:
                 self.page.bye(self._end_reason)
             self.is_over = True
-            self._ended_at = self._loop.time()
-            self._ended.set()
+            self._end_time = self._loop.time()
+            self._has_ended.set()
 
     async def _save_episode(self, episode: EpisodeRecord, needs_recovery: bool) -> None:
         try:
@@ -323,12 +323,12 @@ class Play:
             # The next start of the server adds the log of the episode to the database.
             if not isinstance(error, ServerError):
                 logger.exception("episode %s could not be stored", episode.id)
-            self._end("failed", "The episode is recorded, but could not be listed.")
+            self._request_end("failed", "The episode is recorded, but could not be listed.")
         else:
             self._send_to_page({"op": "episode", "episode": msgspec.to_builtins(episode_record)})
             if not may_continue:
-                self._end("quota")
-        if self._chooses_after(episode):
+                self._request_end("quota")
+        if self._chooses_environment_after(episode):
             await self._start_next_episode()
 
     async def _start_next_episode(self) -> None:
@@ -342,23 +342,23 @@ class Play:
                     self._send_hello(self.page)
                 await self.worker.stop()
                 await self._start_worker(plan)
-                self._worker_end = ""
+                self._worker_end_reason = ""
             elif plan is not None and self.page is not None:
                 self._send_progress(self.page)
         except Exception as error:
             if not isinstance(error, ServerError):
                 logger.exception("play %s cannot continue", self.id)
-            self._end("failed", "The next episode could not start.")
+            self._request_end("failed", "The next episode could not start.")
         finally:
-            self._is_choosing = False
+            self._is_choosing_environment = False
             if self._end_reason:  # The end may have been requested before the worker existed.
                 self._spawn(self.worker.stop())
-            if self._worker_end:
-                self._on_worker_end(self._worker_end)
+            if self._worker_end_reason:
+                self._on_worker_end(self._worker_end_reason)
 
     # The end.
 
-    def _end(self, why: str, message: str = "") -> None:
+    def _request_end(self, why: str, message: str = "") -> None:
         if not self._end_reason:
             self._end_reason = why
             if message:
@@ -372,12 +372,12 @@ class Play:
 
     async def end(self, why: str = "closed") -> None:
         """Ends the play, and waits until its episodes are stored."""
-        self._end(why)
-        await self._ended.wait()
+        self._request_end(why)
+        await self._has_ended.wait()
 
     def is_expired(self, now: float, limits: Limits) -> bool:
         """True if the play ended long ago, so that no page needs its outcome any more."""
-        return self.is_over and now - self._ended_at > limits.until_end
+        return self.is_over and now - self._end_time > limits.until_end
 
 
 @dataclasses.dataclass(eq=False)
@@ -400,7 +400,7 @@ class Plays:
         self._plays: dict[str, Play] = {}
         # The locks of people, while they are in use.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._starts = Buckets(self.limits.starts, self.limits.starts_per_minute / 60)
+        self._start_buckets = Buckets(self.limits.starts, self.limits.starts_per_minute / 60)
 
     def find(self, play_id: str, person: Person) -> Play | None:
         """Returns a play of a person, for some time also after its end."""
@@ -418,7 +418,7 @@ class Plays:
 
     def check_capacity(self, person: Person) -> None:
         """Raises `TooManyError` or `ServiceUnavailableError` if a person cannot play now."""
-        if self._starts.take(person.id):
+        if self._start_buckets.take(person.id):
             raise TooManyError("Too many starts. Wait a few seconds, then try again.")
         running = [p for p in self._plays.values() if not p.is_over and p.person.id != person.id]
         if len(running) >= self.limits.players:

@@ -232,8 +232,8 @@ class Recordings:
             success=annotations.success,
             num_steps=log.num_steps,
             total_reward=log.total_reward,
-            started=log.started,
-            seconds=log.ended - log.started,
+            started=log.start_time,
+            seconds=log.end_time - log.start_time,
             is_practice=annotations.is_practice,
         )
         self._store.save_episode(episode)
@@ -265,7 +265,7 @@ class Recordings:
             episode,
             num_steps=log.num_steps,
             total_reward=log.total_reward,
-            seconds=episode.seconds or log.ended - log.started,
+            seconds=episode.seconds or log.end_time - log.start_time,
         )
 
 

@@ -254,9 +254,9 @@ class Worker:
             output.cancel()
             self._writer.close()
             self._process.stderr.close()  # type: ignore[union-attr]
-            self._end(status)
+            self._report_end(status)
 
-    def _end(self, status: int) -> None:
+    def _report_end(self, status: int) -> None:
         if not self._end_reason:
             outcome = "crashed" if status else "ended"
             self._end_reason = "stopped" if self._is_stopping else outcome

@@ -162,11 +162,11 @@ class EpisodeDatabase(Database):
         """
         table = tables.episodes
         with self._writing() as connection:
-            current = _read_episode(connection, episode_id, lock=True)
-            if current.version != version:
-                raise StaleError("somebody else has edited these notes", current)
-            new = msgspec.structs.replace(current, notes=notes, version=version + 1)
-            to_row(new)
+            stored_episode = _read_episode(connection, episode_id, lock=True)
+            if stored_episode.version != version:
+                raise StaleError("somebody else has edited these notes", stored_episode)
+            new_episode = msgspec.structs.replace(stored_episode, notes=notes, version=version + 1)
+            to_row(new_episode)
             change = sa.update(table).where(table.c.id == episode_id)
             connection.execute(change.values(notes=notes, version=version + 1))
             rows = _read_labels(connection, episode_id)
@@ -177,7 +177,7 @@ class EpisodeDatabase(Database):
                     _add_row(connection, episode_id, retraction_row(label, by, now))
             if notes:
                 _add_row(connection, episode_id, note)
-        return new
+        return new_episode
 
     def labels(self, episode_id: str, *, history: bool = False) -> list[LabelRow]:
         """Returns the current labels of an episode, in the order in which they were set.
@@ -229,13 +229,13 @@ class EpisodeDatabase(Database):
             episode = _read_episode(connection, episode_id, lock=True)
             rows = _read_labels(connection, episode_id)
             steps = {"begin": begin, "end": end}
-            new = label_row(layer, value, annotator=by, at=self._time_after(rows), **steps)
-            _check_label(new, episode)
-            equal_rows = [row for row in current_labels(rows) if row.target[1:] == new.target[1:]]
-            if new.type == "flag" and equal_rows:
+            label = label_row(layer, value, annotator=by, at=self._time_after(rows), **steps)
+            _check_label(label, episode)
+            equal_rows = [row for row in current_labels(rows) if row.target[1:] == label.target[1:]]
+            if label.type == "flag" and equal_rows:
                 return equal_rows[0]
-            _add_row(connection, episode_id, new)
-        return new
+            _add_row(connection, episode_id, label)
+        return label
 
     def retract_label(self, label_id: str, by: str = "") -> str:
         """Retracts a label; `restore_label` restores it. Does nothing if it is not current.

@@ -125,7 +125,7 @@ class Catalog:
 
     def datasets(self) -> dict[str, Any]:
         """Returns the datasets of the catalog: {"datasets": [..]}."""
-        return {"datasets": [self._get_current(id).describe() for id in self._datasets]}
+        return {"datasets": [self._get_dataset(id).describe() for id in self._datasets]}
 
     def listing(
         self,
@@ -240,19 +240,19 @@ class Catalog:
           IndexError: The episode does not exist.
           SourceError: The episode is damaged.
         """
-        first = self._get_current(next(iter(self._datasets)))
-        first.open()
-        if not first.splits:
+        dataset = self._get_dataset(next(iter(self._datasets)))
+        dataset.open()
+        if not dataset.splits:
             raise IndexError("There are no episodes.")
-        index = first.find(first.splits[0], episode)
-        first.view(first.splits[0], index)
-        return first.address(first.splits[0], index)
+        index = dataset.find(dataset.splits[0], episode)
+        dataset.view(dataset.splits[0], index)
+        return dataset.address(dataset.splits[0], index)
 
     def _open_dataset(self, dataset_id: str, split: str) -> _Dataset:
         id, has_open_id, _ = dataset_id.partition("@")
         if id not in self._datasets:
             raise KeyError(f"There is no dataset {dataset_id!r}.")
-        dataset = self._get_current(id)
+        dataset = self._get_dataset(id)
         if has_open_id and dataset_id != dataset.open_id:
             problem = "the dataset was changed or opened again after this page; reload the page"
             raise SourceChangedError(problem, file=dataset.path)
@@ -261,7 +261,7 @@ class Catalog:
             raise KeyError(f"There is no split {split!r}.")
         return dataset
 
-    def _get_current(self, id: str) -> _Dataset:
+    def _get_dataset(self, id: str) -> _Dataset:
         """Returns a dataset, reopened if its files have changed."""
         with self._lock:
             try:

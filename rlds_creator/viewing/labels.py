@@ -47,8 +47,8 @@ class LabelValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def end(self) -> int | None:
         """The step after the last one."""
-        last = self.first if self.last is None else self.last
-        return None if last is None else last + 1
+        last_step = self.first if self.last is None else self.last
+        return None if last_step is None else last_step + 1
 
 
 class ShownLabel(LabelValue, frozen=True, kw_only=True):

@@ -87,13 +87,13 @@ def _bytes(value: bytes) -> Any:
 
 
 def _summary(array: np.ndarray, depth: int) -> dict[str, Any]:
-    first = array.flat[:_FIRST_ELEMENTS]
+    first_elements = array.flat[:_FIRST_ELEMENTS]
     summary: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype)}
     if array.dtype.kind in "biuf":
         # `fmin` and `fmax` ignore NaN.
         low, high = np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None)
         summary |= {"minimum": _as_json(low, depth), "maximum": _as_json(high, depth)}
-    return summary | {"first": [_as_json(item, depth + 1) for item in first]}
+    return summary | {"first": [_as_json(item, depth + 1) for item in first_elements]}
 
 
 def finite_or_none(value: float) -> float | None:

@@ -306,7 +306,7 @@ class Player:
                     self._on_pause(now)
             case "end":
                 self._check_steps()
-                self._end("user")
+                self._end_episode("user")
             case "retry":
                 self._play.check_retry()
                 self._start_next_episode("rejected")
@@ -456,7 +456,7 @@ class Player:
         if timestep.last():
             # With a discount other than 0, later rewards would count: the episode is truncated.
             is_terminal = timestep.discount is not None and not np.any(timestep.discount)
-            self._end("terminated" if is_terminal else "truncated")
+            self._end_episode("terminated" if is_terminal else "truncated")
 
     def _record(
         self, timestep: dm_env.TimeStep, action: Any, custom_data: dict[str, Any], now: float
@@ -509,7 +509,7 @@ class Player:
             self._picture = as_rgb(picture)
         return encode_picture(self._picture, self._quality)
 
-    def _end(self, reason: str) -> None:
+    def _end_episode(self, reason: str) -> None:
         """Ends the episode; the verdict of the player follows."""
         self._play.end(self._clock(), reason)
         self._next_step_time = math.inf

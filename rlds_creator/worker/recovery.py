@@ -21,15 +21,15 @@ class RecoveredEpisode:
       num_steps: The number of steps, including the reset.
       total_reward: The sum of the rewards.
       metadata: The metadata of the episode; empty if there is none.
-      started: The time of the first step, in seconds since 1970.
-      ended: The time of the last step.
+      start_time: The time of the first step, in seconds since 1970.
+      end_time: The time of the last step.
     """
 
     num_steps: int
     total_reward: float
     metadata: dict[str, Any]
-    started: float
-    ended: float
+    start_time: float
+    end_time: float
 
 
 def recover_episode(directory: str | os.PathLike[str]) -> RecoveredEpisode | None:

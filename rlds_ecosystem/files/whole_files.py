@@ -99,7 +99,7 @@ def link(file: PathLike, name: PathLike) -> None:
 
 @contextlib.contextmanager
 def atomic_target(
-    target: PathLike, *, last: Sequence[str] = (), drafts: PathLike | None = None
+    target: PathLike, *, last_patterns: Sequence[str] = (), drafts: PathLike | None = None
 ) -> Iterator[Path]:
     """Yields a draft path, which becomes the target file or folder on success.
 
@@ -109,7 +109,7 @@ def atomic_target(
 
     Args:
       target: The file or the folder; it must not exist, or be an empty folder.
-      last: See `stores.publish`.
+      last_patterns: See `stores.publish`.
       drafts: The folder for drafts of targets in a store; see `local_target`.
 
     Yields:
@@ -133,7 +133,7 @@ def atomic_target(
             try:
                 yield draft
                 if not is_local(final_path):
-                    _upload(draft, final_path, last)
+                    _upload(draft, final_path, last_patterns)
                     return
                 if target.exists():
                     target.rmdir()
@@ -150,7 +150,7 @@ def atomic_target(
                 parent.rmdir()
 
 
-def _upload(draft: Path, final_path: epath.Path, last: Sequence[str]) -> None:
+def _upload(draft: Path, final_path: epath.Path, last_patterns: Sequence[str]) -> None:
     """Uploads a draft file or folder to a store, with the `.rlds` folder next to it."""
     if draft.is_file():
         publish(draft.parent, final_path.parent, [draft.name])
@@ -158,7 +158,7 @@ def _upload(draft: Path, final_path: epath.Path, last: Sequence[str]) -> None:
     for sidecar in draft.parent.iterdir():
         if sidecar != draft:
             publish(sidecar, final_path.parent / sidecar.name)
-    publish(draft, final_path, last, is_new=True)
+    publish(draft, final_path, last_patterns, is_new=True)
 
 
 def local_target(target: PathLike, drafts: PathLike | None = None) -> Path:

@@ -343,12 +343,12 @@ def _spread(columns: Any, rows: Sequence[int], length: int) -> Any:
 
 
 def _check_equal(descriptions: Sequence[Any], path: str, steps: Sequence[int]) -> None:
-    first = descriptions[0]
+    expected = descriptions[0]
     for step, description in zip(steps, descriptions):
-        if description != first:
+        if description != expected:
             raise ValueError(
                 f"{path}: step {step} holds {_describe(description)}, "
-                f"step {steps[0]} holds {_describe(first)}; all steps must be alike."
+                f"step {steps[0]} holds {_describe(expected)}; all steps must be alike."
             )
 
 

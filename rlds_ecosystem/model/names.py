@@ -57,12 +57,12 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
     *group, leaf = _components(name)
     similar: dict[tuple[str, ...], tuple[float, float, str]] = {}
     for other in names:
-        *above, last = _components(other)
-        ranked = _similarity(leaf, last), _ratio(name, other), other
+        *above, other_leaf = _components(other)
+        ranked = _similarity(leaf, other_leaf), _match_ratio(name, other), other
         if ranked[0] >= _MIN_SIMILARITY and (
             not group or not above or _are_similar(group[-1], above[-1])
         ):
-            similar[*above, last] = max(ranked, similar.get((*above, last), ranked))
+            similar[*above, other_leaf] = max(ranked, similar.get((*above, other_leaf), ranked))
     return [other for *_, other in sorted(similar.values(), key=lambda it: it[:2], reverse=True)]
 
 
@@ -72,8 +72,8 @@ def unused_name(name: str, taken: Collection[str]) -> str:
     >>> unused_name("top", ["top", "top_2"])
     'top_3'
     """
-    numbered = (f"{name}_{suffix}" for suffix in itertools.count(2))
-    return next(each for each in itertools.chain([name], numbered) if each not in taken)
+    numbered_names = (f"{name}_{suffix}" for suffix in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered_names) if each not in taken)
 
 
 def _components(name: str) -> list[str]:
@@ -81,20 +81,20 @@ def _components(name: str) -> list[str]:
     return components[1:] if components[0] == "steps" and len(components) > 1 else components
 
 
-def _are_similar(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one) or _ratio(one, other) >= _MIN_SIMILARITY
+def _are_similar(a: str, b: str) -> bool:
+    return a.startswith(b) or b.startswith(a) or _match_ratio(a, b) >= _MIN_SIMILARITY
 
 
-def _similarity(one: str, other: str) -> float:
-    shorter, longer = sorted((one, other), key=len)
+def _similarity(name: str, other: str) -> float:
+    shorter, longer = sorted((name, other), key=len)
     if len(shorter) >= _MIN_SUBSTRING_LENGTH and shorter in longer:
-        return max(_ratio(one, other), _SUBSTRING_SIMILARITY)
-    words, other_words = one.split("_"), other.split("_")
+        return max(_match_ratio(name, other), _SUBSTRING_SIMILARITY)
+    words, other_words = name.split("_"), other.split("_")
     for end in (0, -1):  # Common first and last words do not count.
         while min(len(words), len(other_words)) > 1 and words[end] == other_words[end]:
             del words[end], other_words[end]
-    return _ratio("_".join(words), "_".join(other_words))
+    return _match_ratio("_".join(words), "_".join(other_words))
 
 
-def _ratio(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
+def _match_ratio(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b).ratio()

@@ -73,9 +73,9 @@ def histogram(
         low, high = unique[0], unique[-1]
     outside = int(np.count_nonzero((values < low) | (values > high)))
     if span is None:
-        counts, first, last = _count_bins(values, unique, low, high)
+        counts, axis_min, axis_max = _count_bins(values, unique, low, high)
     else:
-        low, high = first, last = span
+        low, high = axis_min, axis_max = span
         counts = np.histogram(values, _BINS, span)[0]
     bars = tag("path", d=_bars(counts, _HEIGHT), class_="bars")
     label = (
@@ -84,16 +84,16 @@ def histogram(
     )
     if small:
         return join(_svg(label, bars, height=_HEIGHT), _axis(number_text(low), number_text(high)))
-    scale = _WIDTH / max(last - first, 1e-300)
+    scale = _WIDTH / max(axis_max - axis_min, 1e-300)
     band = tag(
         "rect",
-        x=_coordinate((q05 - first) * scale),
+        x=_coordinate((q05 - axis_min) * scale),
         y=0,
         width=_coordinate(max((q95 - q05) * scale, 0.5)),
         height=_HEIGHT,
         class_="band",
     )
-    x = _coordinate((median - first) * scale)
+    x = _coordinate((median - axis_min) * scale)
     middle = tag("line", x1=x, x2=x, y1=0, y2=_HEIGHT, class_="median")
     note = f"median {number_text(median)}" + (f" · {outside:,} outside" if outside else "")
     if len(values) < num_values:

@@ -76,11 +76,11 @@ def _note(*text: str) -> Markup | None:
 def _collapsible(items: Sequence[Markup], limit: int, class_: str | None, name: str) -> Markup:
     """Renders the first items, and the remaining items in a collapsed element."""
     visible_items, hidden_items = items[:limit], items[limit:]
-    first = tag("div", *visible_items, class_=class_)
+    visible = tag("div", *visible_items, class_=class_)
     if not hidden_items:
-        return first
+        return visible
     summary = tag("summary", f"{len(hidden_items):,} more {name}")
-    return join(first, tag("details", summary, tag("div", *hidden_items, class_=class_)))
+    return join(visible, tag("details", summary, tag("div", *hidden_items, class_=class_)))
 
 
 # --- Overview.
@@ -180,8 +180,8 @@ def _episode_links(data: ReportData, finding: Finding) -> Markup:
         links += [", ", _episode_link(data, episode)]
     and_more = f" and {finding.count - len(finding.episodes):,} more"
     noun = "episode " if finding.count == 1 else f"{finding.count:,} episodes: "
-    first = ", " if finding.count == 1 else "; first: "
-    step = "" if finding.step is None else f"{first}step {finding.step}"
+    separator = ", " if finding.count == 1 else "; first: "
+    step = "" if finding.step is None else f"{separator}step {finding.step}"
     return join(noun, *links[1:], and_more if finding.count > len(finding.episodes) else "", step)
 
 
@@ -456,13 +456,13 @@ def _tile(data: ReportData, camera: str, index: int) -> Markup | None:
     if not frames:
         return None
     try:
-        first, last = frames.take([0, len(frames) - 1])
+        first_frame, last_frame = frames.take([0, len(frames) - 1])
     except (SourceError, TfdsFilesError):
         return None
     stored_index = data.scan.episodes.stored_index(index)
     return join(
-        still(first, f"First frame of episode {stored_index}"),
-        still(last, f"Last frame of episode {stored_index}"),
+        still(first_frame, f"First frame of episode {stored_index}"),
+        still(last_frame, f"Last frame of episode {stored_index}"),
     )
 
 
@@ -582,11 +582,11 @@ def statistics(data: ReportData) -> Markup:
         "Placeholders in last steps are ignored. This page holds the same numbers as JSON, as ",
         *(tag("code", "rlds.Statistics"), ", in the element ", tag("code", "rlds-statistics"), "."),
     )
-    first = _table(headings, rows[:_VISIBLE_ROWS], "Statistics")
+    table = _table(headings, rows[:_VISIBLE_ROWS], "Statistics")
     hidden = rows[_VISIBLE_ROWS:]
     title = tag("summary", f"{len(hidden):,} more elements")
     details = tag("details", title, _table(headings, hidden, "More statistics")) if hidden else None
-    return section("statistics", "Statistics", note, first, details)
+    return section("statistics", "Statistics", note, table, details)
 
 
 # --- Source and files.

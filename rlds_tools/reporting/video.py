@@ -82,8 +82,8 @@ def still(frame: np.ndarray, name: str) -> Markup:
 
 def _as_images(frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], str]:
     """Converts frames to uint8 RGB; depths become greys from the 1 % to the 99 % quantile."""
-    first = frames[0]
-    if first.dtype == np.uint8:
+    first_frame = frames[0]
+    if first_frame.dtype == np.uint8:
         return [_as_rgb(frame) for frame in frames], ""
     values = np.concatenate([frame[::4, ::4].reshape(-1) for frame in frames]).astype(np.float64)
     values = values[np.isfinite(values)]
@@ -128,11 +128,11 @@ def _as_webp(images: Sequence[np.ndarray], quality: float) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    first, *later_frames = map(Image.fromarray, images)
+    first_image, *later_frames = map(Image.fromarray, images)
     options: dict[str, Any] = {"save_all": True, "append_images": later_frames, "loop": 0}
     options["duration"] = round(1000 / FRAMES_PER_SECOND)
     options = options if later_frames else {}
-    first.save(file, "WEBP", quality=round(quality), method=4, **options)
+    first_image.save(file, "WEBP", quality=round(quality), method=4, **options)
     return file.getvalue()
 
 

@@ -53,10 +53,10 @@ class PlayRoutes(Routes):
         async with self.plays.lock(person):
             play = self.plays.current_play(person)
             if play is None or not _is_requested(play, study, content.environment):
-                play = await self._begin(person, study, content.environment)
+                play = await self._begin_play(person, study, content.environment)
         return play.describe()
 
-    async def _begin(self, person: Person, study: Study, requested: str | None) -> Play:
+    async def _begin_play(self, person: Person, study: Study, requested: str | None) -> Play:
         self.plays.check_capacity(person)
         requested = requested or None
         is_assigned = study.assignment is not Assignment.CHOICE and len(study.environments) > 1

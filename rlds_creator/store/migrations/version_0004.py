@@ -55,9 +55,9 @@ def upgrade() -> None:
             rows.append(label_row(tag.label, True, at=tag.created, id=tag.id, **facts))
             if tag.removed is not None:
                 rows.append(retraction_row(rows[-1], tag.removed_by or "", tag.removed))
-        last = {row.target: row for row in sorted(rows, key=lambda row: row.at)}
+        last_rows = {row.target: row for row in sorted(rows, key=lambda row: row.at)}
         for row in rows:
-            is_current = last[row.target] is row and row.retracts is None
+            is_current = last_rows[row.target] is row and row.retracts is None
             values = {**msgspec.structs.asdict(row), "episode": episode.episode}
             values["holds"] = is_current
             values["value"] = "true" if row.value is True else row.value

@@ -20,7 +20,7 @@ _CACHE = ".feeds"
 
 
 def publish(
-    folder: PathLike, target: PathLike, last: Sequence[str] = (), *, is_new: bool = False
+    folder: PathLike, target: PathLike, last_patterns: Sequence[str] = (), *, is_new: bool = False
 ) -> None:
     """Copies all files of a local folder to a store, and reads them back.
 
@@ -30,8 +30,8 @@ def publish(
     Args:
       folder: The folder.
       target: The target folder in the store.
-      last: Patterns of the names of files that readers open first. These files are copied last, in
-        the order of the patterns, after all other files were read back.
+      last_patterns: Patterns of the names of files that readers open first. These are copied last,
+        in the order of the patterns, after all other files were read back.
       is_new: True if the target is a new folder. It has the file `UNFINISHED` until it is complete;
         files of an earlier call are removed.
 
@@ -54,7 +54,7 @@ def publish(
                     object_path.unlink()
     waves: dict[int, list[str]] = {}
     for name in names:
-        matches = [fnmatchcase(os.path.basename(name), pattern) for pattern in last]
+        matches = [fnmatchcase(os.path.basename(name), pattern) for pattern in last_patterns]
         wave = max((index for index, is_match in enumerate(matches, 1) if is_match), default=0)
         waves.setdefault(wave, []).append(name)
     for _, wave_names in sorted(waves.items()):

@@ -75,12 +75,12 @@ def test_shown_steps_survive_a_kill(tmp_path: Path, seed: int) -> None:
             if video:
                 assert read_drawn(step.timestep.observation["camera"])[0] == frame.step
         assert recovered.total_reward == sum(np.sum(s.timestep.reward) for s in steps[1:])
-        assert (recovered.started, recovered.ended) == (
+        assert (recovered.start_time, recovered.end_time) == (
             steps[0].custom_data["time"],
             steps[-1].custom_data["time"],
         )
     assert recover_episode(log) == recovered
-    values = (recovered.total_reward, recovered.started, recovered.ended)
+    values = (recovered.total_reward, recovered.start_time, recovered.end_time)
     assert {type(value) for value in values} == {float}  # Databases accept no NumPy types.
 
 
