@@ -18,5 +18,5 @@ from importlib.util import find_spec as _find_spec
 from rlds_ecosystem.lazy import lazy_package as _lazy_package
 
 __getattr__, __dir__, __all__ = _lazy_package(__name__, __file__)
-if _find_spec("gymnasium") is None:  # For `import *` and `help`.
+if _find_spec("gymnasium") is None:  # The names of `import *` and `help`.
     __all__.remove("GymnasiumLogger")

@@ -30,7 +30,7 @@ _BACKENDS: dict[BackendType, Callable[..., BackendWriter]] = {
     BackendType.IN_MEMORY: InMemoryBackendWriter,
 }
 
-# Arguments of the video encoder, not of the backend.
+# The arguments of `EnvLogger` that go to the video encoder instead of the backend.
 _VIDEO_ARGUMENTS = ("scheduler", "max_pending_bytes", "when_behind")
 
 StepFn = Callable[[dm_env.TimeStep, Any, dm_env.Environment], Any]
@@ -45,7 +45,7 @@ class EnvLogger(EnvironmentWrapper):
                 timestep = env.step(policy(timestep))
 
     Args:
-      env: The environment; closed together with the recorder. A Gymnasium environment is wrapped in
+      env: The environment, closed together with the recorder. A Gymnasium environment is wrapped in
         a `envlogger.gymnasium_adapter.GymnasiumAdapter`: `reset` and `step` return timesteps.
       step_fn: Called with the timestep, the action (None on reset) and `env` after each step; its
         result is stored as `custom_data` of the step.
@@ -269,7 +269,7 @@ def _create_video_backend(
 def _as_dm_env(env: Any) -> dm_env.Environment:
     if hasattr(env, "observation_spec"):
         return env
-    gymnasium = sys.modules.get("gymnasium")  # Imported if `env` is one of its environments.
+    gymnasium = sys.modules.get("gymnasium")  # `env` may come from Gymnasium.
     if gymnasium is not None and isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         from envlogger.gymnasium_adapter import GymnasiumAdapter
 

@@ -24,7 +24,7 @@ class EnvironmentWrapper(dm_env.Environment):  # type: ignore[misc]  # dm_env is
         self._environment = environment
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_environment":  # Not set yet while the object is copied or constructed.
+        if name == "_environment":  # The attribute is missing during copying and construction.
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r} yet")
         return getattr(self._environment, name)
 

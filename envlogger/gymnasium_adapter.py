@@ -103,7 +103,7 @@ class GymnasiumAdapter(dm_env.Environment):  # type: ignore[misc]  # dm_env is u
         self.terminated = self.truncated = False
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_env":  # Not set yet while the object is copied or constructed.
+        if name == "_env":  # The attribute is missing during copying and construction.
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r} yet")
         return getattr(self._env, name)
 

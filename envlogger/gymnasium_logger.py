@@ -1,4 +1,4 @@
-"""A recorder that is a Gymnasium environment, for code that trains on one.
+"""A recorder that is a Gymnasium environment, for code that trains on Gymnasium environments.
 
 You need the extra `gymnasium`.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from envlogger.environment_logger import EnvLogger
 from envlogger.gymnasium_adapter import GymnasiumAdapter, StepFn, record_reset
 
-# After the adapter, whose error message has the install command.
+# This import follows the adapter, whose error message has the install command.
 import gymnasium  # isort: skip
 
 __all__ = ["GymnasiumLogger"]

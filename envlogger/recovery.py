@@ -296,7 +296,7 @@ def _differs(shard: Shard, rebuilt: RebuiltShard) -> bool:
 
 def _write_index(shard: Shard, rebuilt: RebuiltShard, directory: epath.Path) -> None:
     """Writes the index atomically: an interruption leaves the old or the new index."""
-    # Old metadata keep their positions.
+    # New metadata are appended, so old metadata keep their positions.
     old = shard.directory / layout.EPISODE_METADATA_FILE
     content, positions = _append_records(
         old.read_bytes() if old.exists() else b"",

@@ -50,7 +50,7 @@ rosbag2_bagfile_information:
 _MAGIC = b"\x89MCAP0\r\n"
 _HEADER, _FOOTER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 1, 2, 3, 4, 5, 6, 15
 _MESSAGE_HEADER = struct.Struct("<BQHIQQ")
-_CDR = b"\0\1\0\0"  # Little endian.
+_CDR = b"\0\1\0\0"  # The header of little-endian data.
 _LAYOUT = """\
 MultiArrayLayout layout
 {type}[] data
@@ -192,7 +192,7 @@ class _Stream:
         """Converts a value to its written form.
 
         Raises:
-          UnsupportedValueError: Its dtype or shape differs from the first value.
+          UnsupportedValueError: The dtype or shape of the value differs from the first value.
         """
         if self._is_text and isinstance(value, str):
             return value
@@ -233,9 +233,9 @@ class StreamRecorder(Closing):
 
     The folder is a bag of ROS 2 in MCAP files, one per recorder: Foxglove and ROS read them, and
     `rlds.sources.open(folder, rate=30)` converts them to steps. The values of a stream have one
-    dtype and shape. Pushed values reach the file after `flush_interval`, and then survive a crash
-    of the process. If the disk is full, pushed values are written to reserved space, and the next
-    `push` raises.
+    dtype and shape. Pushed values reach the file after `flush_interval`; written values survive a
+    crash of the process. If the disk is full, pushed values are written to reserved space, and the
+    next `push` raises.
 
     Args:
       directory: The folder of the recording; several recorders, in several processes, may share it.
@@ -310,10 +310,10 @@ class StreamRecorder(Closing):
         """Records a value of a stream; the first value sets dtype and shape.
 
         Args:
-          stream: The name; one that begins with `action` becomes an action.
+          stream: The name; a stream whose name begins with `action` becomes an action.
           timestamp: The time of the measurement, in nanoseconds since the epoch, as from
             `time.time_ns`; None for now. Timestamps of a stream need not be in order.
-          value: A number, a flag, a text, or an array of numbers. It is copied.
+          value: A number, a flag, a text, or an array of numbers, which is copied.
 
         Raises:
           StorageError: Earlier values cannot be written.

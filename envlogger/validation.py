@@ -108,7 +108,7 @@ def _matches(spec: specs.Array, value: Any) -> bool:
     """
     try:
         array = np.asarray(value)
-    except ValueError:  # Lists of several lengths.
+    except ValueError:  # The lists differ in length.
         return False
     if value is None or array.shape != spec.shape:
         return False

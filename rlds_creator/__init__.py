@@ -3,7 +3,7 @@
     rlds create recordings     serves the pages on which people play, replay, tag and download
     rlds view data/walker2d    serves the page that replays episodes, of data in any format
 
-The packages; each one imports only the ones above it:
+Each of these packages imports only the packages above it:
 
     model           records: studies, environments, people, episodes, tags
     recorded        names of recorded fields

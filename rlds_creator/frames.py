@@ -11,7 +11,7 @@ A header of 36 bytes, little-endian, then the action as JSON, then the picture:
     12      u32   index of the last input before the picture was drawn
     16      f32   reward of the step
     20      f32   sum of the rewards so far
-    24      f64   time at which it was drawn, in seconds since 1970
+    24 f64 time at which the picture was drawn, in seconds since 1970
     32      u16   length of the action
     34      u16   0
 
@@ -45,10 +45,10 @@ class Frame:
       reward: The reward of the step.
       total_reward: The sum of the rewards up to the step.
       applied_input: The index of the last input before the picture was drawn.
-      time: The time at which it was drawn, in seconds since 1970.
-      is_first: Whether it is the first step of an episode.
-      is_last: Whether it is the last step of an episode.
-      is_redrawn: Whether it shows the same step again, with another camera or quality.
+      time: The time at which the picture was drawn, in seconds since 1970.
+      is_first: Whether the step is the first step of an episode.
+      is_last: Whether the step is the last step of an episode.
+      is_redrawn: Whether the picture shows the same step again, with another camera or quality.
 
     >>> frame = Frame(index=7, step=0, picture=b"...", codec="png", is_first=True)
     >>> Frame.decode(frame.encode()) == frame

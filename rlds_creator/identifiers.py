@@ -42,5 +42,5 @@ def check_identifier(text: str) -> str:
 
 
 def hash_token(token: str) -> str:
-    """Returns the hash of a token, which is stored: it does not let its readers log in."""
+    """Returns the hash of a token, to store the hash instead: nobody can log in with a hash."""
     return hashlib.sha256(token.encode(errors="backslashreplace")).hexdigest()

@@ -101,7 +101,7 @@ def convert_verdicts(verdicts: Iterable[Any], player: str = "") -> Iterator[Labe
         # A verdict that changes one layer repeats the stored value of the other layer.
         changed_layers = [layer for layer in values if values[layer] != previous_values.get(layer)]
         for layer in changed_layers or [VERDICT]:
-            if (value := values[layer]) is None:  # All earlier values became invalid.
+            if (value := values[layer]) is None:  # None retracts all values.
                 yield from (retraction_row(row, author, time) for row in rows[layer])
                 rows[layer] = []
             else:

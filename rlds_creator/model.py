@@ -53,9 +53,9 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       id: Assigned by the server.
       name: The name that other people see.
-      role: Their role.
-      created: The time at which they joined.
-      is_disabled: Whether they have no permissions any more; their episodes and labels stay.
+      role: The role of the person.
+      created: The time at which the person joined.
+      is_disabled: Whether the person has no permissions any more; all episodes and labels stay.
       study: The only study that a participant sees, from their invite; "" for all.
     """
 
@@ -86,7 +86,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
       mode: A step for each input, or steps in real time.
       fps: Steps per second in real time.
       max_episode_steps: The number of steps after which an episode is truncated.
-      seed: The seed of the first episode of each player, later ones add 1; None draws a seed.
+      seed: The seed of the first episode of each player; later episodes add 1; None draws a seed.
       interpreter: The name of a Python in the settings of the server; "" for the server's own.
       keys: Actions of keys, by their physical codes, instead of those of the family.
       video: The video encoding of fields of the observation, by field; see
@@ -146,18 +146,18 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
       id: Assigned by the server.
       name: The name that everybody sees.
-      description: The text for the people who run it.
+      description: The text for the people who run the study.
       instructions: The text for players, as plain text.
-      state: Its state; participants play enabled studies only.
+      state: The state of the study; participants play enabled studies only.
       environments: The environments to play.
       assignment: The assignment of environments to episodes.
       quota: The maximum number of completed episodes per person; None for no limit.
       total_quota: The maximum number of completed episodes of all people; None for no limit.
       practice: The number of practice episodes of each person at first, which are not data.
       consent: The text that people agree to before their first episode; "" for none.
-      labels: The tags of its annotators.
-      creator: The identifier of the person who created it.
-      created: The time of its creation.
+      labels: The tags of the annotators.
+      creator: The identifier of the person who created the study.
+      created: The time of the creation.
       version: The number of edits. An edit names the version that it changes, and is refused if a
         later version exists.
     """
@@ -206,19 +206,19 @@ class EpisodeRecord(msgspec.Struct, frozen=True, kw_only=True):
       session: The identifier of the session: one visit to the page.
       person: The identifier of the player.
       number: The index of the episode in the session.
-      state: Its state.
-      reason: Why it ended: "terminated", "truncated", "user", "expired", "failed", "stopped" if the
-        server was killed, or "".
+      state: The state of the episode.
+      reason: The reason of the end: "terminated", "truncated", "user", "expired", "failed",
+        "stopped" if the server was killed, or "".
       success: The success in the judgment of the player; None if unknown.
-      num_steps: The number of its steps, including the reset.
+      num_steps: The number of steps, including the reset.
       total_reward: The sum of the rewards.
-      started: The time of its first step.
-      seconds: Its duration in seconds.
+      started: The time of the first step.
+      seconds: The duration in seconds.
       notes: The notes of annotators.
       version: The number of edits of the notes.
-      is_practice: Whether it was a practice run, which is excluded from the data.
+      is_practice: Whether the episode was practice, which is excluded from the data.
       labels: The names of all tags of the episode and of its steps, sorted.
-      error: The error message, for FAILED ones.
+      error: The error message of a FAILED episode.
     """
 
     id: Identifier
@@ -252,8 +252,8 @@ class LabelRow(msgspec.Struct, frozen=True, kw_only=True):
       begin: The first step; None for the episode as a whole.
       end: The step after the last one.
       annotator: The identifier of a person; in files, their pseudonym.
-      at: The time at which it was set.
-      tool: The page with which it was set.
+      at: The time at which the label was set.
+      tool: The page with which the label was set.
       retracts: The identifier of the label that this row retracts.
     """
 
@@ -278,8 +278,8 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
     """The consent of a person to a study.
 
     Attributes:
-      text: The text that they agreed to.
-      created: The time at which they agreed.
+      text: The text that the person agreed to.
+      created: The time of the agreement.
     """
 
     text: Text
@@ -301,11 +301,11 @@ class ExportRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       id: Assigned by the server.
-      person: The person who requested it.
+      person: The person who requested the download.
       request: The request, see `rlds_creator.exporting.jobs.ExportRequest`, in the types of JSON.
-      state: Its progress.
+      state: The state of the export.
       progress: The completed fraction, from 0 to 1.
-      num_bytes: The size of the ZIP file; 0 until it is done.
+      num_bytes: The size of the ZIP file; 0 until the export is done.
       error: The error message.
       created: The time of the request.
     """

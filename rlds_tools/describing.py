@@ -69,7 +69,7 @@ class Stats(Result):
       statistics: The moments, extremes and quantiles of each field, by element.
       names: The names of the elements of each field that declares names.
       not_finite: The number of NaN and infinite values of each element, by field; only fields with
-        such values. The statistics leave them out.
+        such values. The statistics leave such values out.
     """
 
     path: str

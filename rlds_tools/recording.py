@@ -107,15 +107,15 @@ def record(
 
     Args:
       environment: A Gymnasium id such as "CartPole-v1" or "ALE/Breakout-v5",
-        "dm_control:DOMAIN/TASK", "catch", or "module:function". Or a function that returns a dm_env
-        or Gymnasium environment; it gets the seed if it has an argument `seed`. Or an environment,
-        which is closed at the end.
+        "dm_control:DOMAIN/TASK", "catch", or "module:function". Also a function that returns a
+        dm_env or Gymnasium environment, and gets the seed if it has an argument `seed`; or an
+        environment, which is closed at the end.
       output: The directory of the log. Episodes are appended to an existing log of the environment.
       episodes: The number of episodes to record; 10 by default, without `steps`.
       steps: The maximum number of steps of the log. The last episode is truncated there.
       policy: "random"; "constant:0", or "constant:0.5,-1" with a number for each element of an
-        action; or "module:function". Or a function of the observation, or of the timestep if its
-        argument has that name. Or a class of such functions, which gets the seed if it has an
+        action; or "module:function". Also a function of the observation, or of the timestep if the
+        argument has that name; or a class of such functions, which gets the seed if it has an
         argument `seed`.
       seed: The seed of the environment and of the policy, which each episode records; random by
         default. A dm_env environment that is passed as an object keeps its own seed.

@@ -73,7 +73,7 @@ def convert(
     Args:
       source: The source to convert.
       name: The name of the dataset: lower-case letters, digits and `_`, as `tfds.load` needs it.
-      version: Its version, as `major.minor.patch`.
+      version: The version of the dataset, as `major.minor.patch`.
       data_dir: The directory of TFDS datasets; the default directory of TFDS if None.
       description: The description of the dataset; None for the description of the source.
       file_format: `tfrecord`, or `array_record` for random access (`as_data_source`).
@@ -272,11 +272,11 @@ class SourceBuilder(dataset_builder.FileReaderBuilder, skip_registration=True): 
         )
 
     def raw_name(self) -> str:
-        """Returns the name of the raw data in the `manual_dir` of TFDS; "" for that folder."""
+        """Returns the name of the raw data in the `manual_dir` of TFDS; "" for the root."""
         return (self.url() or "").rsplit("/", 1)[-1]
 
     def url(self) -> str | None:
-        """Returns the URL to download the raw data, or to read it (`gs://`); None without."""
+        """Returns the URL to download raw data from, or to read (`gs://`); None without a URL."""
         return None
 
     @property

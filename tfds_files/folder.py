@@ -179,10 +179,10 @@ class DatasetFolder(Mapping[str, Split]):
       directory: The folder of `dataset_info.json`.
       name: The name of the dataset.
       config_name: The name of the config, empty for a dataset without configs.
-      version: Its version.
-      description: Its description.
-      citation: Its citation.
-      file_format: The format of its shards, such as "tfrecord".
+      version: The version of the dataset.
+      description: The description of the dataset.
+      citation: The citation of the dataset.
+      file_format: The format of the shards, such as "tfrecord".
       metadata: The metadata of the dataset.
       info: The content of `dataset_info.json`.
 

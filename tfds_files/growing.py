@@ -88,10 +88,10 @@ class Description:
     """The identity of a dataset, apart from its examples: name, version, format and features.
 
     Attributes:
-      name: Its name.
-      version: Its version.
-      file_format: The format of its shards, such as "tfrecord".
-      features: The JSON of its features.
+      name: The name of the dataset.
+      version: The version of the dataset.
+      file_format: The format of the shards, such as "tfrecord".
+      features: The JSON of the features.
       metadata: The metadata of the dataset, in the types of JSON; None without metadata.
       write: Writes `dataset_info.json`, without splits, and the other metadata files to a folder.
         The function is called when the dataset is created or replaced.
@@ -109,7 +109,7 @@ class _ShardSize(NamedTuple):
     """The size of a shard.
 
     Attributes:
-      num_examples: The number of its examples.
+      num_examples: The number of examples.
       num_bytes: The total size of the examples.
     """
 
@@ -324,7 +324,7 @@ class GrowingDataset:
         """Replaces `dataset_info.json` atomically.
 
         Args:
-          info: Its new content.
+          info: The new content.
           describe: True to use only its splits, and to write all metadata files again.
         """
         name = f"{_INFO_DRAFT_PREFIX}{uuid.uuid4().hex}"
@@ -369,7 +369,7 @@ class GrowingDataset:
           info: The content of `dataset_info.json`.
           split: The split in it.
           path: The file.
-          size: Its size.
+          size: The size of the file.
           draft: The source draft of a converted file, which is removed; None for other files.
         """
         if draft not in (None, path):
@@ -432,7 +432,7 @@ class ShardDraft:
 
     Attributes:
       path: The file.
-      num_examples: The number of its examples.
+      num_examples: The number of examples.
 
     Raises:
       StorageError: The file cannot be created.
@@ -580,7 +580,7 @@ class Appender:
         """Publishes all examples in the dataset.
 
         Raises:
-          StorageError: They cannot be written.
+          StorageError: An example cannot be written.
         """
         try:
             for split in list(self._shards):
@@ -597,7 +597,7 @@ class Appender:
         """Publishes all examples in the dataset; further calls do nothing.
 
         Raises:
-          StorageError: They cannot be written.
+          StorageError: An example cannot be written.
         """
         self._is_closed = True
         self.flush()
@@ -627,7 +627,7 @@ def append_to(
       directory: The folder, or a URL; created if missing.
       features: The features of an example.
       name: The name of the dataset.
-      version: Its version, as `major.minor.patch`.
+      version: The version of the dataset, as `major.minor.patch`.
       file_format: "tfrecord", or "array_record", which needs the extra `array_record`.
       metadata: The metadata of the dataset, in the types of JSON.
       max_examples_per_shard: The maximum number of examples per shard.

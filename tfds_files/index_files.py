@@ -7,8 +7,8 @@
 | | the arrays, each aligned to 64 bytes |
 | 4 | CRC-32C of the bytes above |
 
-An index file is untrusted, and its numbers become addresses. So loading compares all of them with
-the sizes of the shard and of its records.
+An index file is untrusted, and its numbers become addresses. Therefore loading compares all numbers
+with the sizes of the shard and of its records.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def fetch(urls: Sequence[str], paths: Sequence[str]) -> None:
 
     Args:
       urls: The shards.
-      paths: Their copies.
+      paths: The copies of the shards.
     """
 
     def fetch_index(index: int) -> None:
@@ -99,8 +99,8 @@ def load(
 
     Args:
       path: The shard.
-      sequence: The sequence in its examples.
-      layouts: Their fields.
+      sequence: The sequence in the examples.
+      layouts: The storage of the fields of the examples.
       is_copy: Whether it is a copy of an object, which may be incomplete, and whose times have no
         meaning.
 
@@ -128,7 +128,7 @@ def move(path: os.PathLike[str] | str, target: os.PathLike[str] | str) -> None:
     """Moves the index file of a moved shard, if it exists."""
     if is_local(path) and is_local(target):
         for old, new in zip(_dataset_paths(os.fspath(path)), _dataset_paths(os.fspath(target))):
-            with contextlib.suppress(OSError):  # The index is rebuilt on demand.
+            with contextlib.suppress(OSError):  # A lost index is rebuilt.
                 if old.exists():
                     new.parent.mkdir(exist_ok=True)
                     os.replace(old, new)
@@ -140,7 +140,7 @@ def remove(path: os.PathLike[str] | str) -> None:
         for file in [*_dataset_paths(os.fspath(path)), *_cache_paths(os.fspath(path))]:
             with contextlib.suppress(OSError):
                 file.unlink()
-                file.parent.rmdir()  # Fails while the folder holds other indexes.
+                file.parent.rmdir()  # Keeps a folder with other indexes.
 
 
 class _InvalidIndexError(Exception):
@@ -197,14 +197,14 @@ def _create_header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str,
 
 
 def _map_index(path: Path) -> memoryview:
-    if not path.is_file():  # Other kinds of files, such as pipes, might block.
+    if not path.is_file():  # A pipe might block.
         raise _InvalidIndexError
     raw, _ = map_file(path)
     if len(raw) < _LENGTH.size + _CHECKSUM.size:
         raise _InvalidIndexError
     body, stored = raw[: -_CHECKSUM.size], raw[-_CHECKSUM.size :]
     checksum = 0
-    for start in range(0, len(body), _CHECKSUM_STEP):  # The library needs `bytes`, or copies.
+    for start in range(0, len(body), _CHECKSUM_STEP):  # Slices: the library copies other buffers.
         checksum = google_crc32c.extend(checksum, bytes(body[start : start + _CHECKSUM_STEP]))
     if checksum != _CHECKSUM.unpack(stored)[0]:
         raise _InvalidIndexError

@@ -116,9 +116,9 @@ def index_shard(
         the framing are always compared.
 
     Raises:
-      DamagedFileError: The file is damaged; says at which byte.
-      UnsupportedFileError: It is compressed.
-      OSError: It cannot be read.
+      DamagedFileError: The file is damaged; the error has the byte offset.
+      UnsupportedFileError: The file is compressed.
+      OSError: The file cannot be read.
     """
     path = os.fspath(path)
     sequence, layouts = layouts_of(features)

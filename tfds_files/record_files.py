@@ -94,7 +94,7 @@ class RecordFile(abc.ABC):
 
         Raises:
           IndexError: There is no such record.
-          DamagedFileError: It is damaged; says where.
+          DamagedFileError: The record is damaged; the error says where.
           OSError: The file cannot be read.
         """
         with self._lock:
@@ -234,7 +234,7 @@ def _identity(file: BinaryIO) -> object:
     """Returns the identity of an open file: device, inode, size and time. None in a store."""
     try:
         stat = os.fstat(file.fileno())
-    except (AttributeError, OSError):  # It is in a store.
+    except (AttributeError, OSError):  # The file is in a store.
         return None
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
@@ -246,7 +246,7 @@ class TFRecordWriter:
       path: The file, on this machine; replaced if it exists.
 
     Raises:
-      OSError: It cannot be created.
+      OSError: The file cannot be created.
     """
 
     def __init__(self, path: os.PathLike[str] | str) -> None:
@@ -256,7 +256,7 @@ class TFRecordWriter:
         """Appends a record.
 
         Raises:
-          OSError: It cannot be written, or only its beginning.
+          OSError: The record cannot be written completely.
         """
         size = len(record).to_bytes(8, "little")
         header = size + masked_checksum(size).to_bytes(4, "little")
@@ -273,7 +273,7 @@ def valid_records(path: os.PathLike[str] | str) -> Iterator[bytes]:
     """Yields the records of a TFRecord file up to the first damaged or incomplete one.
 
     Raises:
-      OSError: It cannot be read.
+      OSError: The file cannot be read.
     """
     with contextlib.closing(stores.open_binary(path)) as file:
         remaining = file.seek(0, os.SEEK_END)

@@ -7,11 +7,11 @@ elements are direct. Element `t` of a direct field is at
 
     offsets[example] + starts[example, field] + t * (sizes[example, field] // num_elements[example])
 
-and has `layouts[field].width` bytes. It is read without parsing. Fields with other storage, such as
-compressed arrays, have the start `NOT_DIRECT`: decode their examples.
+and has `layouts[field].width` bytes. An element is read without parsing. Fields with other storage,
+such as compressed arrays, have the start `NOT_DIRECT`: decode their examples.
 
-One scan of a file builds its index. It is saved next to the file, or in a cache if the folder is
-not writable, and used until the file changes. `tfds_files.indexing` builds indexes, and
+One scan of a file builds its index. The index is saved next to the file, or in a cache if the
+folder is not writable, and used until the file changes. `tfds_files.indexing` builds indexes, and
 `tfds_files.index_files` stores them.
 """
 
@@ -47,8 +47,8 @@ class ShardIndex:
 
     Attributes:
       path: The shard.
-      file_size: Its size in bytes.
-      modified_ns: Its time of modification, see `os.stat`.
+      file_size: The size of the shard in bytes.
+      modified_ns: The time of modification of the shard, see `os.stat`.
       checksum: The CRC-32C of the checksums in the shard, which identifies its content.
       is_verified: Whether the data of all records was compared with the checksums.
       sequence: The name of the field whose elements are counted, such as "steps".
@@ -109,8 +109,8 @@ class ShardIndex:
 
         Args:
           field: The name of the field.
-          examples: The indices of their examples, whose field must be direct.
-          elements: Their indices in the examples, which must exist.
+          examples: The indices of the examples, whose field must be direct.
+          elements: The indices of the elements in the examples, which must exist.
 
         Returns:
           The starts and the ends; int64.

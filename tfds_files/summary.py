@@ -1,7 +1,7 @@
 """A summary of a dataset from its JSON files, read fast and without other libraries.
 
-NumPy and the clients of object stores take longer to load than these files to read. So this module
-imports neither; it is for commands that only describe a dataset. `DatasetFolder` reads the data.
+NumPy and the clients of object stores take longer to load than these files to read. This module
+imports neither, for commands that only describe a dataset. `DatasetFolder` reads the data.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class FieldSummary:
     """A field of an example.
 
     Attributes:
-      path: The names of the features around it, and its own.
-      dtype: Its dtype, such as "float32"; "string" for strings and "" without a dtype.
-      shape: Its shape within a step or an episode; None for sizes that are not fixed.
+      path: The names of the features around the field, and its own name.
+      dtype: The dtype, such as "float32"; "string" for strings and "" without a dtype.
+      shape: The shape within a step or an episode; None for sizes that are not fixed.
       encoding: The storage, such as "PNG", "bytes" or "zlib"; empty for plain values.
       kind: The kind of feature, if it is neither a tensor nor an image.
       doc: The description by the author.
@@ -59,9 +59,9 @@ class SplitSummary:
     """A split.
 
     Attributes:
-      name: Its name.
-      shard_lengths: The number of examples of each of its files.
-      num_bytes: The size of its files, as the dataset declares.
+      name: The name of the split.
+      shard_lengths: The number of examples in each file.
+      num_bytes: The declared size of the files.
     """
 
     name: str
@@ -75,13 +75,13 @@ class FolderSummary:
 
     Attributes:
       directory: The folder of `dataset_info.json`.
-      name: Its name.
-      config_name: The name of its config, empty if it has none.
-      version: Its version.
-      description: Its description.
-      file_format: The format of its files, such as "tfrecord".
-      splits: Its splits.
-      fields: The fields of its examples; those of a step have a path that begins with "steps".
+      name: The name of the dataset.
+      config_name: The name of the config, empty for a dataset without configs.
+      version: The version of the dataset.
+      description: The description of the dataset.
+      file_format: The format of the files, such as "tfrecord".
+      splits: The splits.
+      fields: The fields of examples; the fields of a step have a path that begins with "steps".
       metadata: The metadata of the dataset.
     """
 
@@ -129,14 +129,14 @@ def summarize(directory: str | os.PathLike[str]) -> FolderSummary:
 
 
 def find(directory: Folder, folders_in: Callable[[Folder], Iterable[str]]) -> Folder:
-    """Returns the directory of a dataset: this one, or the only one below it.
+    """Returns the directory of a dataset: `directory`, or the only dataset below it.
 
     Args:
       directory: The folder to search, with the methods of `pathlib.Path`.
       folders_in: Lists the names of the folders in a directory.
 
     Raises:
-      FileNotFoundError: There is none, or there are several.
+      FileNotFoundError: There is no dataset, or there are several.
     """
     root: Any = directory
     while not (root / INFO_FILE).exists():
@@ -168,8 +168,8 @@ def read_json(path: Any) -> dict[str, Any]:
       path: The file, with the methods of `pathlib.Path`.
 
     Raises:
-      DamagedFileError: It is not JSON, or not a dict.
-      OSError: It cannot be read.
+      DamagedFileError: The file is not JSON, or not a dict.
+      OSError: The file cannot be read.
     """
     try:
         content = json.loads(path.read_bytes().decode())

@@ -41,7 +41,7 @@ def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
     r"""Returns a varint and the position after it.
 
     Raises:
-      WireError: It does not end before `end`, or is longer than 64 bits.
+      WireError: The varint does not end before `end`, or is longer than 64 bits.
 
     >>> read_varint(b"\xac\x02", 0, 2)
     (300, 2)
@@ -82,7 +82,7 @@ def decode_varints(data: Buffer) -> np.ndarray:
     r"""Returns all varints of a packed list, as int64.
 
     Raises:
-      WireError: The last one does not end, or one is longer than 64 bits.
+      WireError: The last varint does not end, or a varint is longer than 64 bits.
 
     >>> decode_varints(b"\x01\xac\x02" + b"\xff" * 9 + b"\x01")
     array([  1, 300,  -1])

@@ -77,11 +77,11 @@ def info_of(
 
     Args:
       name: The name of the dataset.
-      version: Its version, as `major.minor.patch`.
-      file_format: The format of its files.
-      description: Its description.
-      citation: Its citation.
-      homepage: The URL of its home page.
+      version: The version of the dataset, as `major.minor.patch`.
+      file_format: The format of the files.
+      description: The description of the dataset.
+      citation: The citation of the dataset.
+      homepage: The URL of the home page.
       license: The license of the data.
 
     Raises:
@@ -105,9 +105,9 @@ def describe(
     """Writes the JSON files of a dataset; `dataset_info.json` is last.
 
     Args:
-      directory: Its folder.
+      directory: The folder of the dataset.
       info: The content of `dataset_info.json`.
-      features: The JSON of its features.
+      features: The JSON of the features.
       metadata: The metadata of the dataset, in the types of JSON.
     """
     folder = as_path(directory)

@@ -45,7 +45,7 @@ def check_index(index: Any, count: int, items: str) -> int:
 class _SequenceAdapter(Sequence[T]):
     """A read-only sequence whose items are computed on access.
 
-    It keeps its backend alive. Every iterator has its own position.
+    The sequence keeps its backend alive. Every iterator has its own position.
     """
 
     def __init__(

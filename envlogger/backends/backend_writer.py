@@ -54,7 +54,7 @@ class BackendWriter(Closing, abc.ABC):
         """Records a step if the scheduler chooses it.
 
         Args:
-          data: The step. It is copied: the caller may change its arrays afterwards.
+          data: The step, which is copied: the caller may change its arrays afterwards.
           is_new_episode: Whether this is the first step of an episode.
 
         Raises:
@@ -147,7 +147,7 @@ class BackendWriter(Closing, abc.ABC):
     def flush(self) -> None:
         """Writes recorded steps to storage, and makes finished episodes visible.
 
-        The default is for backends without pending steps.
+        By default, this does nothing, for backends without pending steps.
         """
         self._check_open()
 

@@ -158,7 +158,7 @@ class FrameQueue:
         with self._has_room:
             while self._bytes + frame.nbytes > self._max_bytes and self._bytes:
                 if self._may_spill:
-                    with contextlib.suppress(OSError):  # The disk is full: wait.
+                    with contextlib.suppress(OSError):  # Waits if the disk is full.
                         return self._spill(frame)
                 if self._has_failed:
                     break

@@ -69,7 +69,7 @@ class InMemoryBackendReader(BackendReader):
     """Reads a snapshot of the steps that a writer has recorded so far.
 
     Args:
-      in_memory_backend_writer: The writer to read from; it may go on recording.
+      in_memory_backend_writer: The writer to read from, which may go on recording.
     """
 
     def __init__(self, in_memory_backend_writer: InMemoryBackendWriter) -> None:

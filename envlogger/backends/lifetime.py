@@ -32,7 +32,7 @@ class Recorder(Protocol):
         """Stores pending data; further calls do nothing."""
 
     def disown(self) -> None:
-        """Drops open files in a forked process: they belong to the parent."""
+        """Drops open files in a forked process, because the files belong to the parent."""
 
 
 # Destructors run too late: at the end of the process, modules are gone.
@@ -67,7 +67,7 @@ def _exit(signal_number: int, frame: FrameType | None) -> None:
         signal.signal(signal_number, signal.SIG_DFL)
         os.kill(os.getpid(), signal_number)
     if any(each.f_code is _resend.__code__ for each, _ in traceback.walk_stack(frame)):
-        # Python drops exceptions of the hook without calling it for them.
+        # Python drops an exception of the hook, and does not call the hook again.
         _send_again(signal_number)
         return
     _is_handled = True
@@ -111,8 +111,8 @@ def _send_until_handled(signal_number: int) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    # The newest recorder first: it may write to an older one. An error does not keep the other
-    # recorders open.
+    # The newest recorder is closed first, because it may write to an older recorder. Errors do not
+    # keep recorders open.
     with contextlib.ExitStack() as closing:
         for recorder in list(_recorders):
             closing.callback(recorder.close)
@@ -126,5 +126,5 @@ def _disown_all() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
+if hasattr(os, "register_at_fork"):  # Windows does not fork.
     os.register_at_fork(after_in_child=_disown_all)

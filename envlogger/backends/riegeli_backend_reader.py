@@ -131,7 +131,7 @@ class RiegeliBackendReader(BackendReader):
             self._close_files()
 
     def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not _is_finalizing():  # At exit the system closes files.
+        if not _is_finalizing():  # At exit, the system closes files.
             self.close()
 
     @override
@@ -177,7 +177,7 @@ class RiegeliBackendReader(BackendReader):
                 try:
                     step = decode(record)
                 except DamagedDataError:
-                    step = self._read_stored_step(i)  # Its error has the position.
+                    step = self._read_stored_step(i)  # The error has the position.
                 yield step
             begin += len(records)
 
@@ -194,7 +194,7 @@ class RiegeliBackendReader(BackendReader):
                     records = self._read(shard, layout.STEPS_FILE, position, count, read)
                 except DamagedDataError:
                     for i in range(begin, begin + count):
-                        self._read_stored_step(i)  # Its error has the position.
+                        self._read_stored_step(i)  # The error has the position.
                     raise
                 yield records
                 del records
@@ -320,7 +320,7 @@ class RiegeliBackendReader(BackendReader):
             if self._closed:
                 raise UsageError("this reader is closed; make a new one to read more")
             if shard is not self._open_shard:
-                if stores.is_local(shard.directory):  # Opening is slow in an object store.
+                if stores.is_local(shard.directory):  # Object stores open files slowly.
                     self._close_files()
                 self._open_shard = shard
             try:
@@ -349,7 +349,7 @@ def _reopen_files() -> None:
             reader._begin_reading()
 
 
-if hasattr(os, "register_at_fork"):  # Not on Windows, which does not fork.
+if hasattr(os, "register_at_fork"):  # Windows does not fork.
     os.register_at_fork(after_in_child=_reopen_files)
 
 
@@ -364,7 +364,7 @@ def _locate(end_offsets: list[int], i: int) -> tuple[int, int]:
 
 
 def _split_runs(positions: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yields the first position and the length of each run of consecutive positions: of a chunk."""
+    """Yields the first position and the length of each run of consecutive positions in a chunk."""
     run_starts = np.flatnonzero(np.diff(positions, prepend=-2) != 1)
     counts = np.diff(run_starts, append=len(positions))
     return zip(positions[run_starts].tolist(), counts.tolist(), strict=True)

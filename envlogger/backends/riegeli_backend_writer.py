@@ -36,7 +36,7 @@ DEFAULT_WRITER_OPTIONS = f"{FAST},chunk_size:1M"
 
 _DEFAULT_MAX_PENDING_BYTES = 1 << 24
 
-# In seconds. A store gets four objects for each flush.
+# The intervals in seconds. In a store, each flush writes four objects, so flushes are rarer.
 _FLUSH_INTERVAL = 5.0
 _FLUSH_INTERVAL_IN_STORE = 300.0
 
@@ -168,7 +168,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
     def _begin_episode(self, step: bytes) -> None:
         task = ShardTask(lambda shards: shards.begin_episode(step), len(step), num_steps=1)
         self._background.put(task)
-        if not self._has_shard:  # Most errors occur here, so they are raised without delay.
+        if not self._has_shard:  # Most errors occur here; waiting raises them.
             self._background.finish()
             self._has_shard = True
 
@@ -293,6 +293,6 @@ def _drop_empty(value: Any) -> Any:
         return {key: _drop_empty(item) for key, item in value.items()}
     if isinstance(value, list | tuple) and value:
         return tuple(_drop_empty(item) for item in value)
-    is_container = isinstance(value, dict | list | tuple)  # It is empty.
+    is_container = isinstance(value, dict | list | tuple)  # Empty containers become None.
     is_empty_array = isinstance(value, np.ndarray) and value.size == 0
     return None if is_container or is_empty_array else value

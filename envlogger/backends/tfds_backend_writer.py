@@ -34,7 +34,7 @@ __all__ = ["DatasetConfig", "Episode", "TFDSBackendWriter"]
 
 _TRANSITION_FIELDS = ("action", "reward", "discount")
 _STEP_FLAGS = ("is_first", "is_last", "is_terminal")
-_COMPLETE_FIELD = "complete"  # Datasets converted from logs have it too.
+_COMPLETE_FIELD = "complete"  # Converted logs have the field, too.
 _STEP_FIELDS = ("observation", *_TRANSITION_FIELDS, *_STEP_FLAGS)
 
 
@@ -115,7 +115,7 @@ class TFDSBackendWriter(BackendWriter):
     does not change.
     """
 
-    stores_specs = False  # The features of the dataset describe the values.
+    stores_specs = False  # The features describe the values.
 
     def __init__(
         self,

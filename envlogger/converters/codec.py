@@ -205,7 +205,7 @@ def _encode_tuple(data: Data, value: tuple[Any, ...], depth: int) -> None:
     items = data.tuple
     items.SetInParent()  # Marks an empty tuple: a message without fields is None.
     if value:
-        names = getattr(value, "_fields", None)  # The fields of a NamedTuple.
+        names = getattr(value, "_fields", None)  # Only a NamedTuple has `_fields`.
         _encode_items(items.values, value, _increase_depth(depth, 2), names)
 
 
@@ -519,8 +519,8 @@ _SCALAR_DECODERS: dict[str, Callable[[Any], Any]] = {
     "bigint_values": lambda blobs: int.from_bytes(blobs[0], "big", signed=True),
 }
 
-# The precedence of fields if another writer filled several, for instance for old readers: the same
-# as in all versions of EnvLogger.
+# The precedence of fields, as in all versions of EnvLogger. Another writer may fill several fields,
+# for instance for old readers.
 _SCALAR_PRECEDENCE = tuple(_SCALAR_DECODERS)
 _ARRAY_PRECEDENCE = (
     *("string_values", "bytes_values", "bigint_values"),

@@ -305,7 +305,7 @@ def _decode_chunks(records: StoredRecords, decoder: StepDecoder) -> Iterator[_St
             yield from chunks
             yield from first_chunk
             first_chunk = []
-        del run, chunks  # Releases the memory for the next run.
+        del run, chunks  # Releases memory before the next run.
     yield from first_chunk
 
 
@@ -364,7 +364,7 @@ def _decode_run(run: _Run, decoder: StepDecoder) -> list[_StepColumns]:
             matching_rows, rows = rows[is_match], rows[~is_match]
             if not len(matching_rows):
                 continue
-            if len(rows):  # Otherwise the batch has only matching records.
+            if len(rows):  # Not all records match.
                 batch = run.join(matching_rows)
             try:
                 chunks.append(_StepColumns(matching_rows + run.start, template.columns(batch)))
@@ -535,7 +535,7 @@ def _is_same_memory(column: np.ndarray, array: np.ndarray, rows: slice | np.ndar
 
 
 def _matches(column: np.ndarray, leaf: _Leaf) -> bool:
-    if column.dtype != object and column.dtype == leaf.array.dtype:  # A faster comparison.
+    if column.dtype != object and column.dtype == leaf.array.dtype:  # Compares shapes only.
         return column.shape[1:] == leaf.array.shape[1:]
     return _to_native(dtype_and_shape(column[:1])) == leaf.expected
 

@@ -32,7 +32,7 @@ from rlds_ecosystem.model.columns import (
 
 __all__ = ["is_zero", "to_rlds_episode", "to_rlds_episodes"]
 
-# Integers, because NumPy compares slowly with members of an enumeration.
+# The step types as integers, because NumPy compares slowly with members of an enumeration.
 _FIRST, _LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
 
 

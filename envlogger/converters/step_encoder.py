@@ -51,7 +51,7 @@ class StepEncoder:
     """
 
     def __init__(self) -> None:
-        # Most recently used first. The tuple is replaced, as threads may iterate.
+        # The most recently used plan is first. The tuple is replaced, because threads may iterate.
         self._plans: tuple[Callable[[Any], bytes | None], ...] = ()
 
     def encode(self, step: StepData) -> bytes:
@@ -71,7 +71,7 @@ class StepEncoder:
         for plan in plans:
             try:
                 record = plan(step)
-            except (TypeError, ValueError):  # For instance, the number of items differs.
+            except (TypeError, ValueError):  # The structure of the step differs.
                 continue
             if record is not None and len(record) <= codec.MAX_SIZE:
                 if plan is not plans[0]:
@@ -132,7 +132,7 @@ _UINT64 = _ScalarKind("uint64_values", None, "varint({v})", (), "int")
 _FLOAT64 = _ScalarKind("double_values", 8, "pack_f8({v})", (float, np.float64), "float")
 _BOOL = _ScalarKind("bool_values", 1, "BOOLS[{v}]", (bool,), "bool")
 
-# NumPy scalars are buffers of their bytes. Python floats would lose signalling NaNs.
+# NumPy scalars are copied as bytes, because Python floats would lose signalling NaNs.
 _FLOAT32 = "{v}" if sys.byteorder == "little" else "{v}.byteswap().tobytes()"
 
 _SCALAR_KINDS: dict[type, _ScalarKind] = {

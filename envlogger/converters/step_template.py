@@ -32,7 +32,7 @@ __all__ = ["ByteArray", "NoMatchError", "Template"]
 # The maximum number of values of a step with a template: compiling takes long.
 _MAX_VALUES = 1024
 
-# A main array takes up all but 1/32 of the bytes of a record of at least this size.
+# A main array takes up at least 31/32 of the bytes of a record of this size or more.
 _MIN_RECORD_BYTES = 2048
 _MAX_MAIN_RATIO = 32
 
@@ -476,7 +476,7 @@ class _Parser:
 
     def parse_step(self) -> _Container:
         record = self._record
-        # Later records are not parsed, so this checks that texts are valid and nesting is limited.
+        # Parsing checks texts and the depth of nesting, because later records are not parsed.
         Data.FromString(record)
         end = self._find_field(0, len(record), Data.TUPLE_FIELD_NUMBER)[1]
         if Data.FromString(record[end:]).WhichOneof("value") is not None:

@@ -16,7 +16,7 @@ SCALAR_DIM_SIZE = -438
 
 def tag(field_number: int) -> bytes:
     """Returns the wire tag of a length-delimited field: bytes, a message or packed values."""
-    return bytes([field_number << 3 | 2])  # One byte, because all field numbers are below 16.
+    return bytes([field_number << 3 | 2])  # Field numbers are below 16.
 
 
 def field_tag(field: str) -> bytes:
@@ -62,7 +62,7 @@ FIELDS = {
         ("uint32_values", "uint32", None),
         ("uint64_values", "uint64", None),
         ("bool_values", "bool", "?"),  # A bool is a varint of one byte.
-        ("float_values_buffer", "float32", ">f4"),  # Read, but not written.
+        ("float_values_buffer", "float32", ">f4"),  # Only old writers write this field.
         ("int8_values", "int8", ">i1"),
         ("int16_values", "int16", ">i2"),
         ("uint8_values", "uint8", ">u1"),

@@ -114,7 +114,7 @@ class VideoFields:
             for path in self.cameras:
                 if not self._get_since_key(step, path, step_index):
                     decoders[path] = FrameDecoder(str(self.cameras[path]["codec"]))
-                if path not in decoders:  # Only another camera needs this step.
+                if path not in decoders:  # Another camera needs the step.
                     continue
                 packet = get_value(step.timestep.observation, path)[PACKET]
                 frame = self._decode_frame(decoders[path], packet, path, step_index)

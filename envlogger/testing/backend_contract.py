@@ -10,7 +10,7 @@
         def make_reader(self):
             return MyBackendReader(self.directory)
 
-Run by unittest or pytest, as all test cases are.
+Run the test case with unittest or pytest.
 """
 
 # Backends may be tested without pytest, and the names of the tests describe the checks.

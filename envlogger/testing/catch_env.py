@@ -8,7 +8,7 @@ from dm_env import specs
 
 __all__ = ["Catch"]
 
-_MOVES = (-1, 0, 1)  # Left, stay, right.
+_MOVES = (-1, 0, 1)  # The moves: left, stay, right.
 
 
 class Catch(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.

@@ -130,7 +130,7 @@ class ChunkReader:
         self.truncated = self._damage = None
         self._check_within_file(pos)
         self.seek(self._chunk_from_block_header(pos))
-        size = self._source.size()  # One call only: it may drop the buffer.
+        size = self._source.size()  # Calls may drop the buffer.
         chunk_begins: list[int] = []
         while self.pos < pos:
             header = self.read_header()

@@ -88,7 +88,7 @@ def command(
     """
     command_line = invocation()
     command_line.quiet, command_line.verbose = quiet, verbose
-    if sys.platform == "win32":  # Processes there cannot be limited, nor be given sockets.
+    if sys.platform == "win32":  # Windows cannot pass sockets to workers.
         raise RuntimeError("`rlds create` needs Linux or macOS. On Windows, run it in WSL.")
     for module in ("msgspec", "sqlalchemy", "alembic", "starlette", "uvicorn", "websockets"):
         import_extra(module)

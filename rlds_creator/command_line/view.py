@@ -76,7 +76,7 @@ def command(
         except ImportError:
             from rlds_ecosystem.files import stores
 
-            for path in paths:  # A missing path is reported first.
+            for path in paths:  # Missing paths are reported first.
                 if not stores.as_path(path).exists():
                     raise FileNotFoundError(f"{path!r} does not exist.") from None
             raise
@@ -94,7 +94,7 @@ def command(
         by = "" if token else _get_login_name()
     with running.listen(host, port) as listener:
         address = running.address_of(listener)
-        if token and host in ("0.0.0.0", "::"):  # Other machines cannot use "localhost".
+        if token and host in ("0.0.0.0", "::"):  # Other machines need the name.
             name = allowed_hosts[0] if allowed_hosts else socket.gethostname()
             address = f"http://{name}:{listener.getsockname()[1]}"
         link = f"{address}/enter#{token}" if token else f"{address}{page}"

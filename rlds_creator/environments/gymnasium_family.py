@@ -26,7 +26,7 @@ _DEPENDENCIES = {
     "gymnasium.envs.tabular": "flax",
     "gymnasium.envs.toy_text": "pygame",
 }
-# Environments of these modules have families of their own.
+# The modules whose environments have families of their own.
 _OTHER_FAMILIES = ("ale_py", "gymnasium.envs.mujoco", "minigrid")
 
 _ARROWS = ("ArrowLeft", "ArrowDown", "ArrowRight", "ArrowUp")

@@ -46,7 +46,7 @@ class MiniGridFamily(Family):
 
     @override
     def identifiers(self) -> Sequence[str]:
-        self.package("minigrid")  # The import registers its environments.
+        self.package("minigrid")  # Registers the environments.
         # The environments of wfc need images that the package does not contain.
         return list_ids(lambda name: name.startswith("minigrid") and ".wfc" not in name)
 

@@ -70,7 +70,7 @@ class MuJoCoFamily(Family):
     def identifiers(self) -> Sequence[str]:
         self._register()
         ids = list_ids(lambda module: module.startswith(_MODULES))
-        newest_ids: dict[str, str] = {}  # Older versions need an older MuJoCo.
+        newest_ids: dict[str, str] = {}  # Old versions need an old MuJoCo.
         for id in sorted(ids, key=_parse_version):
             newest_ids[_VERSION.sub("", id)] = id
         return sorted(newest_ids.values())

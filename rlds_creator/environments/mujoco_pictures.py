@@ -116,7 +116,7 @@ class MuJoCoPictures:
         """
         picture = self._draw(camera, is_draft)
         if not self._is_checked and (picture == picture[:1, :1]).all():
-            self.close()  # The first context of a process sometimes draws a blank picture.
+            self.close()  # The first picture of a process is sometimes blank.
             picture = self._draw(camera, is_draft)
         self._is_checked = True
         return picture
@@ -142,7 +142,7 @@ class MuJoCoPictures:
         for group, is_drawn in self._geom_groups.items():
             options.geomgroup[group] = is_drawn
         renderer.update_scene(data, self._create_camera(model, camera), options)
-        if is_draft:  # Each update sets the flags again.
+        if is_draft:  # Each update of the scene resets the flags.
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
         picture: np.ndarray = renderer.render()

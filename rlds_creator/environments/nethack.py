@@ -134,7 +134,7 @@ class NetHackFamily(Family):
 
     @override
     def identifiers(self) -> Sequence[str]:
-        self.package("nle.env")  # The import registers its environments.
+        self.package("nle.env")  # Registers the environments.
         return list_ids(lambda module: module.startswith("nle"))
 
     def make(
@@ -189,7 +189,7 @@ def _glyphs() -> np.ndarray:
     """Returns the bitmaps of the characters, `[256, height, width]`."""
     from PIL import Image, ImageDraw, ImageFont
 
-    font = ImageFont.load_default_imagefont()  # All of its characters are equally wide.
+    font = ImageFont.load_default_imagefont()  # A font of equal widths.
     _, _, width, height = font.getbbox("M")
     bitmaps = []
     for code in range(256):

@@ -51,7 +51,7 @@ class Control:
 
     Attributes:
       inputs: The names of alternative inputs; a combination of held inputs is joined by "+":
-        `ArrowUp+Space`. An axis with a final `-` or `+` means that side only.
+        `ArrowUp+Space`. An axis with a final `-` or `+` means only the lower or the upper side.
       does: The effect: "left", "open the gripper". For both sides of an axis, "left / right": the
         effect of its left or upper side comes first.
     """
@@ -64,7 +64,7 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
     """Returns the versions of distributions; missing ones are left out."""
     versions = {}
     for name in packages:
-        with contextlib.suppress(metadata.PackageNotFoundError):  # It may be a plain folder.
+        with contextlib.suppress(metadata.PackageNotFoundError):  # A plain folder has no version.
             versions[name] = metadata.version(name)
     return versions
 

@@ -114,7 +114,7 @@ class _Desk(Simulated):
 
     def _convert(self, observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
         self.info = {"success": bool(self.desk._get_task_reward(self.desk.task, "success"))}
-        # Copies, because some arrays change with the simulation.
+        # Arrays are copied, because some arrays change with the simulation.
         return {name: np.array(value) for name, value in observation.items()}
 
     @override

@@ -39,7 +39,7 @@ _KEYS = {
     "SELECT_NEXT_WEAPON": ("KeyX", "Button5"),
     "SELECT_PREV_WEAPON": ("KeyZ", "Button4"),
     **{f"SELECT_WEAPON{digit}": (f"Digit{digit}",) for digit in range(10)},
-    # Buttons with an amount.
+    # Buttons whose action is an amount, not a press.
     "TURN_LEFT_RIGHT_DELTA": ("Axis2",),
     "LOOK_UP_DOWN_DELTA": ("Axis3",),
 }

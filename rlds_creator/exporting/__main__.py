@@ -49,7 +49,7 @@ def main() -> int:
         outcome: dict[str, Any] = {"error": _user_message(error), "details": _format_details(error)}
     else:
         outcome = {"done": dataclasses.asdict(download)}
-    # No cleanup is left, and the reader of the final message may close the input at once.
+    # Exits at once: no cleanup is left, and the reader of the final message may close the input.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     send(**outcome)
     return int("error" in outcome)
@@ -59,12 +59,12 @@ def _lower_priority() -> None:
     """Lowers the CPU and I/O priority of the process."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(19)
-    with contextlib.suppress(OSError, AttributeError):  # Linux only; the I/O priority follows.
+    with contextlib.suppress(OSError, AttributeError):  # Linux only: the I/O priority follows.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _wait_for_end_of_input() -> None:
-    # Not sys.stdin: its lock would keep the interpreter from ending.
+    # `sys.stdin` is not used, because its lock would keep the interpreter from ending.
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

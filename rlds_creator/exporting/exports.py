@@ -86,7 +86,8 @@ def export(
     """Exports recorded episodes.
 
     The folder of an export has the data, in `NAME`, `NAME/1.0.0` or `NAME-v0` depending on the
-    format, with its description in `README.md` and `metadata.json`. It appears when it is complete.
+    format, with its description in `README.md` and `metadata.json`. The output appears when
+    complete.
 
     If any episode has the tag LABEL of an annotator, steps have the field `tag:LABEL`, a bool.
     The export adds to the recorded metadata of an episode: `episode_index`, `num_steps` (with the

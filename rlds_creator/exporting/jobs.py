@@ -62,8 +62,8 @@ async def run_export(
     Args:
       request: The request of the export.
       directories: The logs of its episodes.
-      output: A new directory for the file `NAME.zip`. It is removed if the export
-        fails, or is cancelled.
+      output: A new directory for the file `NAME.zip`. The directory is removed if the export fails,
+        or is cancelled.
       progress: A callback for the completed fraction, from 0 to 1.
 
     Raises:
@@ -115,7 +115,7 @@ async def _run_process(job: dict[str, Any]) -> AsyncIterator[asyncio.StreamReade
         try:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _TERMINATE_TIMEOUT_S)
-        finally:  # Also if the task is cancelled again.
+        finally:  # A second cancellation must not skip this.
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()

@@ -1,6 +1,6 @@
 """The recipe of a download: an ordered list of recordings, with the changes to them.
 
-A recipe presents them as a view, which `rlds.conversion` writes in any format.
+A recipe presents its recordings as a view, which `rlds.conversion` writes in any format.
 """
 
 from __future__ import annotations

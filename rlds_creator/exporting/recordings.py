@@ -35,10 +35,10 @@ __all__ = [
 ]
 
 ANNOTATIONS_FILE = "annotations.json"
-# Marks the directory of an episode that is being deleted. A killed server may leave it behind.
+# The file that marks the directory of an episode that is being deleted.
 DELETED_FILE = "deleted"
 
-# The maximum size of annotations, far above the annotations of a person.
+# The maximum size of annotations in bytes; the annotations of a person are far smaller.
 _MAX_BYTES = 1 << 26
 
 _SPECS = ("observation", "action", "reward", "discount")
@@ -91,16 +91,16 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     """The annotations of an episode by the server and by people: `annotations.json`.
 
     Attributes:
-      state: Its state; None if unknown.
-      reason: The reason of its end.
+      state: The state of the episode; None if unknown.
+      reason: The reason of the end of the episode.
       success: The success in the judgment of the player.
       notes: The notes of annotators.
-      labels: All rows of its labels, also retracted ones.
+      labels: All rows of the labels, including retracted labels.
       tags: The tags written by an earlier release.
       verdicts: The verdicts written by an earlier release.
       study: The study of the episode.
       environment: The environment of the episode.
-      is_practice: Whether it is practice, which is not data.
+      is_practice: Whether the episode is practice, which is not data.
       consent: The consent of the player before the episode; None if there is none.
     """
 
@@ -168,8 +168,8 @@ class RecordedEpisode:
     """A recorded episode: its metadata, without its steps.
 
     Attributes:
-      directory: The directory of its log.
-      annotations: Its annotations.
+      directory: The directory of the log.
+      annotations: The annotations of the episode.
       metadata: The recorded metadata of the episode.
       specs: The specs of the environment, by name.
       num_steps: The number of recorded steps.
@@ -190,7 +190,7 @@ class RecordedEpisode:
         """
         annotations = Annotations.read(directory)
         with _convert_errors(directory), envlogger.Reader(directory) as reader:
-            if damage := reader.damage():  # Otherwise damaged steps would be skipped silently.
+            if damage := reader.damage():  # Readers skip damaged steps silently.
                 raise DamagedDataError("; ".join(map(str, damage)))
             lengths = [len(episode) for episode in reader.episodes]
             if len(lengths) != 1:
@@ -209,7 +209,7 @@ class RecordedEpisode:
 
     @property
     def name(self) -> str:
-        """The name of its directory, which is its identifier."""
+        """The name of the directory, which is the identifier of the episode."""
         return _episode_name(self.directory)
 
     @property
@@ -225,7 +225,7 @@ class RecordedEpisode:
 
     @property
     def started(self) -> float:
-        """The time of its start, in seconds since 1970; 0 if it was not recorded."""
+        """The time of the start of the episode, in seconds since 1970; 0 if not recorded."""
         started = self.metadata.get("started")
         return float(started) if isinstance(started, int | float | np.number) else 0.0
 
@@ -253,7 +253,7 @@ def find_recordings(path: str | os.PathLike[str]) -> list[str]:
     """Returns the directories of the recorded episodes, sorted by name.
 
     Args:
-      path: The directory of `rlds create`, its directory `episodes`, or that of one episode.
+      path: The directory of `rlds create`, the `episodes` in it, or the directory of an episode.
 
     Raises:
       FileNotFoundError: The directory does not exist, or has no episode.

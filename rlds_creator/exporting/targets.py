@@ -27,7 +27,7 @@ class ExportFormat:
       name: The name of the format.
       title: The name of the format in the user interface.
       module: A required module; "" for none.
-      extra: The extra that installs it.
+      extra: The extra that installs the module.
       open_code: Python code that opens the data, with `{path}` in it.
       path: The path of the data in the folder of the export, with `{name}` in it.
       defaults: Default options of the format, with `{name}` in them.
@@ -45,12 +45,12 @@ class ExportFormat:
 
     @property
     def requires(self) -> str:
-        """The shell command that installs its dependencies; "" for none."""
+        """The shell command that installs the dependencies of the format; "" for none."""
         return install_command(self.extra) if self.extra else ""
 
     @property
     def installed(self) -> bool:
-        """Whether its dependencies are installed."""
+        """Whether the dependencies of the format are installed."""
         return not self.module or importlib.util.find_spec(self.module) is not None
 
     def write(

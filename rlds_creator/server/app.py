@@ -97,7 +97,7 @@ class Creator:
         self.store = store
         self._settings = settings
         if not store.people() and not store.studies():
-            for study in reversed([*sample_studies()]):  # Pages show the newest first.
+            for study in reversed([*sample_studies()]):  # Pages show the newest study first.
                 store.save_study(study, by="")
         self.recordings = Recordings(data, store)
         self.recovered = self.recordings.recover()
@@ -106,7 +106,7 @@ class Creator:
         people = Authentication(
             store,
             single_user,
-            cookie=f"rlds_creator_{data.name}",  # All ports share cookies.
+            cookie=f"rlds_creator_{data.name}",  # Cookies ignore ports.
             is_secure=settings.is_secure,
         )
         self.plays = Plays(str(data.episodes), self._save_episode, create_worker, settings.limits)

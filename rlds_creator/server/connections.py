@@ -93,7 +93,7 @@ class _Http(_CountedProtocol, H11Protocol):
     def on_response_complete(self) -> None:
         answered_scope = self.scope
         super().on_response_complete()
-        # The next request may already have arrived.
+        # A new scope means that the next request has already arrived.
         if self.scope is answered_scope and not self.transport.is_closing():
             self._expect_request()
 

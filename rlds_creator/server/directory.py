@@ -66,7 +66,7 @@ class DataDirectory:
     def worker_lock(self) -> Iterator[int]:
         """Yields a locked file descriptor, which all workers inherit and keep open.
 
-        Workers of a crashed server still complete their logs. This waits for their end.
+        Workers of a crashed server still complete their logs, so this waits for their end.
         """
         deadline = time.monotonic() + _WORKER_EXIT_TIMEOUT_S
         with open(self.path / "workers.lock", "ab") as file:
@@ -88,15 +88,15 @@ class DataDirectory:
     def agent_id(self, person: str, study: str) -> str:
         """Returns the pseudonym of a person in the data of a study.
 
-        It is the same in all of their episodes of the study, and does not identify them without the
-        salt.
+        All episodes of the person in the study have the same pseudonym, which does not identify the
+        person without the salt.
         """
         content = self._salt + person.encode() + b"\0" + study.encode()
         return hashlib.sha256(content).hexdigest()[:32]
 
     @property
     def name(self) -> str:
-        """The pseudonym of this directory, which does not reveal its path."""
+        """The pseudonym of this directory, which does not reveal the path."""
         return hashlib.sha256(self._salt + b"name").hexdigest()[:8]
 
     def _read_salt(self) -> bytes:

@@ -118,7 +118,7 @@ def as_server_error(error: Exception) -> ServerError:
     """Converts any error to a response; logs unexpected errors."""
     if isinstance(error, ServerError):
         return error
-    if isinstance(error, HTTPException):  # An unknown path or method.
+    if isinstance(error, HTTPException):  # The path or method is unknown.
         code = {404: "not_found", 405: "method"}.get(error.status_code, "bad_request")
         response = ServerError(error.detail, code=code)
         response.status = error.status_code

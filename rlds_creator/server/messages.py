@@ -28,7 +28,7 @@ __all__ = [
 PROTOCOL = 1
 
 _Counter = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
-# The bounds of input values.
+# The type of the value of an input, which is limited.
 _Value = Annotated[float, msgspec.Meta(ge=-1000, le=1000)]
 _Milliseconds = Annotated[float, msgspec.Meta(ge=0, lt=1e15)]
 

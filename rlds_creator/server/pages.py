@@ -25,11 +25,11 @@ _MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xm
 class Pages:
     """The static files of the pages: HTML, JavaScript and style sheets.
 
-    All files are read once. A request looks up a name in a dict, and never uses it as a path.
+    All files are read once. A request looks up a name in a dict, and never opens a path.
 
     Attributes:
-      hash: The hash of the content of all files. It is in their URLs, so that browsers may cache
-        them forever.
+      hash: The hash of the content of all files. URLs contain the hash, so that browsers may cache
+        files forever.
     """
 
     def __init__(self, directory: Traversable | None = None) -> None:

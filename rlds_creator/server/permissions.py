@@ -30,7 +30,7 @@ class May(enum.StrEnum):
 ROLES: dict[Role, frozenset[May]] = {
     Role.OWNER: frozenset(May),
     Role.ANNOTATOR: frozenset({May.PLAY, May.SEE, May.TAG, May.EXPORT}),
-    # Participants may also see and delete their own episodes.
+    # Participants may see and delete their own episodes without these permissions.
     Role.PARTICIPANT: frozenset({May.PLAY}),
     Role.VIEWER: frozenset({May.SEE, May.EXPORT}),
 }

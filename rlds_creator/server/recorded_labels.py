@@ -112,8 +112,8 @@ class RecordedLabels(EpisodeLabels):
     def _show_label(self, row: LabelRow, decides: bool | None = None) -> ShownLabel:
         """Converts a label for pages.
 
-        Annotators share tags, so a tag is everybody's. The verdict of the player during the play is
-        not theirs here: a reviewer may confirm it with the same value.
+        Annotators share tags, so each tag counts as a label of the user. The verdict of a player
+        does not, so that a reviewer may confirm the verdict.
         """
         is_tag = row.type == "flag"
         return ShownLabel.from_row(

@@ -1,6 +1,6 @@
 """Recorded episodes: their logs in the data directory, and their records in the store.
 
-They agree also after a crash: the next start adds logs that are missing in the store, and finishes
+Both agree even after a crash: the next start adds logs that are missing in the store, and finishes
 deletions, because the log of an episode is marked before the episode is deleted from the store.
 """
 
@@ -60,7 +60,7 @@ class Recordings:
         self._cache, self._thumbnails = Cache(_CACHE_BYTES), Thumbnails()
         self._get_view = functools.lru_cache(_MAX_OPEN)(self._open_view)
 
-    # Episodes of plays.
+    # --- Episodes of plays.
 
     def save(
         self, episode: EpisodeRecord, *, needs_recovery: bool = False
@@ -84,7 +84,7 @@ class Recordings:
 
     def annotate(self, episode_id: str) -> None:
         """Writes the annotations of an episode from the store next to its log."""
-        with self._write_lock:  # Otherwise an older state could overwrite a newer one.
+        with self._write_lock:  # An old state must not overwrite a newer state.
             episode = self._store.episode(episode_id)
             study = self._store.study(episode.study)
             environment = self._store.environments(episode.study).get(episode.environment)
@@ -106,7 +106,7 @@ class Recordings:
         agent = row.annotator and self._data.agent_id(row.annotator, study)
         return replace(row, annotator=agent)
 
-    # Views of episodes.
+    # --- Views of episodes.
 
     def view(self, episode_id: str) -> ViewedEpisode:
         """Returns the view of an episode.
@@ -136,7 +136,7 @@ class Recordings:
         state = f"{os.path.realpath(directory)} {state_of(directory.glob('*.riegeli'))}"
         return self._thumbnails.get(state, lambda: self.view(episode_id).thumbnail())
 
-    # Deletion.
+    # --- Deletion.
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Deletes episodes and their logs, see `Store.delete_episodes`."""
@@ -169,13 +169,13 @@ class Recordings:
         else:
             (directory / DELETED_FILE).unlink(missing_ok=True)
 
-    # Recovery after a restart.
+    # --- Recovery after a restart.
 
     def recover(self) -> list[EpisodeRecord]:
         """Reconciles the store with the logs after a crash of the server. No worker may be running.
 
         Returns:
-          The recovered episodes: interrupted ones, and ones that were missing in the store.
+          The recovered episodes: interrupted episodes, and episodes that were missing in the store.
         """
         recovered = []
         for episode in self._store.playing():
@@ -241,7 +241,7 @@ class Recordings:
             self._store.set_notes(episode.id, annotations.notes, 0)
             people = {agent: person for agent, (_, person) in agents.items()}
             rows = annotations.rows(episode.person)
-            if not any(row.tool == PLAY_TOOL for row in rows):  # Earlier releases did not write it.
+            if not any(row.tool == PLAY_TOOL for row in rows):  # Earlier releases wrote no verdict.
                 stored_rows = self._store.labels(episode.id)
                 rows = [*(row for row in stored_rows if row.tool == PLAY_TOOL), *rows]
             annotators = [people.get(row.annotator, row.annotator) for row in rows]
@@ -256,7 +256,7 @@ class Recordings:
         """Returns the episode with the length and the return of its log."""
         try:
             log = recover_episode(self._data.episode(episode.id))
-        except Exception as error:  # The episode keeps its last reported length.
+        except Exception as error:  # The reported length stays.
             logger.warning("the log of episode %s cannot be read: %s", episode.id, error)
             return episode
         if log is None:
@@ -270,7 +270,7 @@ class Recordings:
 
 
 def _read_annotations(directory: Path) -> Annotations:
-    """Returns the annotations in the directory of a log, used if the database was lost."""
+    """Returns the annotations in the directory of a log, which replace a lost database."""
     try:
         return Annotations.read(directory)
     except ExportError as error:

@@ -22,7 +22,7 @@ from rlds_creator.server.security import Application
 
 __all__ = ["RateLimitFilter", "address_of", "listen", "serve", "server", "wants_browser"]
 
-# The maximum number of log lines per minute; limited, because clients can cause them.
+# The maximum number of log lines per minute, because clients can cause log lines.
 _LOGS_PER_MINUTE = 60
 
 
@@ -83,7 +83,7 @@ def server(
         **{
             "loop": "asyncio",
             "http": connections.http,
-            "ws": connections.sockets,  # The protocol of "websockets-sansio".
+            "ws": connections.sockets,  # The "websockets-sansio" protocol.
             "ws_max_size": 65536,
             "ws_ping_interval": 20.0,
             "ws_ping_timeout": 20.0,

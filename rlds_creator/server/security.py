@@ -1,7 +1,7 @@
 """Web security: checks of `Host` and `Origin`, and the headers of responses.
 
 A page of another site in the same browser can send requests to this server (cross-site request
-forgery). If it changes the address of its own host name (DNS rebinding), it can even read the
+forgery). A page that changes the address of its own host name (DNS rebinding) can even read the
 responses. Therefore the `Host` of a request must be an allowed name of this server, and the
 `Origin`, which browsers send with WebSockets and with all requests that change data, must be that
 host.
@@ -103,7 +103,7 @@ class Application:
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
             return
-        scope["app"] = self  # With it, the router raises for unknown paths.
+        scope["app"] = self  # With "app", the router raises for unknown paths.
         sender = _Sender(scope, send)
         try:
             self.check(scope)
@@ -190,5 +190,5 @@ class _Sender:
             if not self._has_started:
                 await errors.answer(error)(self._scope, receive, self)
         else:
-            # Before the socket is accepted, this becomes a response with status 403.
+            # A close before the socket is accepted becomes a response with status 403.
             await self._send({"type": "websocket.close", "code": _POLICY_VIOLATED})

@@ -36,9 +36,9 @@ def view_app(
       token: The required token; "" for none.
       by: The default name of the annotator, which the page can change.
     """
-    # The hash in the cookie does not reveal the token, which is in the link.
+    # The cookie has a hash, which does not reveal the token of the link.
     secret = hashlib.sha256(token.encode()).hexdigest()
-    cookie = f"rlds_view_{secret[:8]}"  # Unique for this server, because ports share cookies.
+    cookie = f"rlds_view_{secret[:8]}"  # The name is unique, because ports share cookies.
 
     def may_view(headers: Headers) -> bool:
         value = cookie_parser(headers.get("cookie", "")).get(cookie, "")

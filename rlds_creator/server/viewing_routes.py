@@ -60,8 +60,8 @@ def routes(
 
     Args:
       base: The address of the summary, such as "/api/episodes/{id}/view".
-      find_episode: Returns the episode of a request. It raises a `ServerError` if the episode does
-        not exist, or the user may not see it.
+      find_episode: Returns the episode of a request. The function raises a `ServerError` if the
+        episode does not exist, or the user may not see it.
       find_thumbnail: Returns the thumbnail of the episode; the errors are those of `find_episode`.
       find_labels: Returns the labels of the episode, or raises a `ServerError`.
       extra_fields: Returns additional fields of the summary.

@@ -27,7 +27,7 @@ __all__ = ["Interpreters", "Worker", "WorkerFactory", "WorkerTimeouts", "run_wor
 
 logger = logging.getLogger(__name__)
 
-# The maximum size of unread messages to a worker; if it is exceeded, the worker is killed.
+# The maximum size of unread messages to a worker; a worker with more is killed.
 _MAX_UNREAD_BYTES = 1 << 20
 _DESCRIBE_TIMEOUT_S = 60.0
 # The maximum size of the worker output in the log of a failure.
@@ -151,7 +151,7 @@ class Worker:
       on_end: A callback for the end of the process, with the reason: "stopped" by the server,
         "ended" by itself, "crashed" or "hung".
       timeouts: The timeouts.
-      pass_fds: File descriptors that the process pass_fds.
+      pass_fds: The file descriptors that the process inherits.
     """
 
     on_message: Callable[[link.Message], None]

@@ -121,7 +121,7 @@ function skip(event) {
   document.getElementById("main")?.focus();
 }
 
-// False until the first page is shown.
+// The value is false until the first page is shown.
 let hasShownPage = false;
 
 /**

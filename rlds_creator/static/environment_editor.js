@@ -99,7 +99,7 @@ export function EnvironmentEditor({
   onDuplicate,
   onRemove,
 }) {
-  // Another interpreter has environments of its own.
+  // Each interpreter has its own environments.
   const ownFamilies = useResource(environment.interpreter ? "/api/families" : null, {
     interpreter: environment.interpreter,
   });
@@ -127,7 +127,7 @@ export function EnvironmentEditor({
   useEffect(() => {
     if (isWrong) setIsOpen(true);
   }, [isWrong]);
-  // A layout effect, so that people cannot choose another family before.
+  // A layout effect runs before people can choose another family.
   useLayoutEffect(() => {
     if (!environment.family && families) onChange({ ...environment, family: newEnvironment(all).family });
   }, [families]);
@@ -229,7 +229,7 @@ export function EnvironmentEditor({
 
 /** @param {string | undefined} id */
 function plainName(id) {
-  // With a version, as in Gymnasium, the text before a slash is a namespace; otherwise it belongs to the name.
+  // In an identifier with a version, as in Gymnasium, the text before a slash is a namespace.
   return (id ?? "")
     .replace(/^.*\/(?=.*-v\d+$)/, "")
     .replace(/-v\d+$/, "")

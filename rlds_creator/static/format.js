@@ -21,7 +21,7 @@ export function plural(value, one, many = `${one}s`) {
 }
 
 /**
- * Formats a measured number with three significant digits or so.
+ * Formats a measured number with about three significant digits.
  * @param {number | string | null | undefined} value
  */
 export function formatNumber(value) {
@@ -75,7 +75,7 @@ export function formatBytes(value) {
   return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
-/** @param {number | null | undefined} fraction From 0 to 1. */
+/** @param {number | null | undefined} fraction The fraction, from 0 to 1. */
 export function formatPercent(fraction) {
   return fraction === null || fraction === undefined ? "–" : `${Math.round(fraction * 100)} %`;
 }

@@ -9,7 +9,7 @@ const MEDIA_TYPES = /** @type {Record<number, string>} */ ({ 1: "image/jpeg", 2:
  * @property {number} number The index of the frame since the start of the worker.
  * @property {number} step The step of the episode.
  * @property {Blob} picture An image file.
- * @property {any} action The action that led to the step; null for the first one.
+ * @property {any} action The action that led to the step; null for the first step.
  * @property {number} reward
  * @property {number} totalReward
  * @property {number} appliedInput The number of the last input before the frame.

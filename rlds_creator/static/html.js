@@ -1,7 +1,7 @@
 /**
  * Preact, its hooks, and templates that need no build step.
  *
- * Text only ever reaches the page as text nodes and attributes: nothing here parses HTML.
+ * Text reaches the page only as text nodes and attributes: no function parses HTML.
  */
 import htm from "./vendor/htm.js";
 import { h } from "./vendor/preact.js";
@@ -21,7 +21,7 @@ export { Component, Fragment, createContext, h, render } from "./vendor/preact.j
 export const html = htm.bind(h);
 
 /**
- * Joins the names of classes, without empty ones.
+ * Joins the names of classes, without empty names.
  * @param {...(string | false | null | undefined)} names
  */
 export function classes(...names) {

@@ -1,4 +1,4 @@
-/** Makes a link that invites people. */
+/** The dialog that creates an invitation link. */
 import { post, useResource } from "./api.js";
 import { Button, CopyButton, Dialog, Field, NumberField, SelectField, TextField, toastError } from "./components.js";
 import { formatCount } from "./format.js";
@@ -18,7 +18,7 @@ export function roleName(role) {
   return ROLES.find(([name]) => name === role)?.[1] ?? role;
 }
 
-/** @param {{study?: string, onClose: () => void, onDone?: () => void}} props `study`: whose link it is at first. */
+/** @param {{study?: string, onClose: () => void, onDone?: () => void}} props `study` is preselected. */
 export function InviteDialog({ study: first = "", onClose, onDone }) {
   const [role, setRole] = useState("participant");
   const [study, setStudy] = useState(first);

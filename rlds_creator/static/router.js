@@ -81,7 +81,7 @@ export function setQuery(changes) {
 }
 
 /**
- * Joins segments to an address; each of them may hold any character.
+ * Joins segments to an address; a segment may hold any character.
  * @template {string[]} const P
  * @param {P} segments
  * @returns {Address<P>}

@@ -1,4 +1,4 @@
-// Runs before the first paint, so that the page does not flash in the wrong theme.
+// This script runs before the first paint, so that the page does not flash in the wrong theme.
 (() => {
   try {
     const theme = localStorage.getItem("theme");

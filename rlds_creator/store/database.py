@@ -29,7 +29,7 @@ _ROW_NOUNS |= {"labels": "label", "exports": "download", "invites": "invite"}
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _SUFFIXES = (".sqlite", ".sqlite3", ".db")
 _BUSY_SECONDS = 5.0
-# An arbitrary number; all servers must use the same one.
+# An arbitrary number, which must be the same in all servers.
 _MIGRATION_LOCK = 7_105_318_222
 
 
@@ -160,11 +160,11 @@ def _create_engine(location: str | os.PathLike[str]) -> sa.Engine:
             url = url.set(drivername="sqlite+pysqlite")
             options["connect_args"] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
             if url.database in (None, "", ":memory:"):
-                # A database in memory exists in one connection, which all threads share.
+                # All threads share the only connection that has the database in memory.
                 options |= {"poolclass": sa.QueuePool, "pool_size": 1, "max_overflow": 0}
         case "postgresql":
             url = url.set(drivername="postgresql+psycopg")
-            options["pool_pre_ping"] = True  # The server may have restarted.
+            options["pool_pre_ping"] = True  # Finds connections lost in a restart.
         case other:
             raise StoreError(f"--database: expected sqlite or postgresql, got {other}")
     engine = sa.create_engine(url, **options)
@@ -189,7 +189,7 @@ def _make_private(url: sa.URL) -> None:
         return
     with contextlib.suppress(OSError):  # `sqlite3` raises a better error later.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
-    for path in (file, f"{file}-wal", f"{file}-shm"):  # Also files of earlier releases.
+    for path in (file, f"{file}-wal", f"{file}-shm"):  # Old files may be public.
         with contextlib.suppress(OSError):
             os.chmod(path, 0o600)
 
@@ -202,7 +202,7 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    # While another connection is about to write, SQLite ignores its timeout here.
+    # SQLite ignores its timeout here while another connection is about to write, so this retries.
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:
@@ -215,7 +215,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _begin_in_sqlite(connection: sa.Connection) -> None:
-    # A transaction that reads first fails to write later if another one has written in between.
+    # A transaction that reads first cannot write after a write of another transaction.
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -225,8 +225,8 @@ def _begin_migration(engine: sa.Engine) -> Iterator[sa.Connection]:
     """Runs a transaction that can replace tables; other processes wait with their migrations."""
     if engine.dialect.name == "sqlite":
         with engine.execution_options(writes=True).connect() as connection:
-            # To change some tables, SQLite must replace them. With foreign keys on, the drop of a
-            # table would delete the rows that refer to it. In a transaction, this has no effect.
+            # SQLite replaces tables to change them. With foreign keys on, the drop of a table would
+            # delete the rows that refer to it. The pragma has no effect in a transaction.
             driver: Any = connection.connection.dbapi_connection
             driver.execute("PRAGMA foreign_keys = OFF")
             with connection.begin():

@@ -29,11 +29,11 @@ from rlds_creator.store.studies import LIVE_STATES, is_practice_next
 
 __all__ = ["EpisodeDatabase"]
 
-# The maximum number of values in a statement; databases have a limit.
+# The maximum number of values in a statement, below the limits of databases.
 _MAX_STATEMENT_VALUES = 5_000
 _label = tables.labels.c  # The columns of labels, for queries.
 _is_tag = sa.and_(_label.type == "flag", _label.is_current)
-# The minimum time between labels of an episode; it keeps their order if the clock is set back.
+# The minimum time between labels of an episode, which keeps their order if the clock is set back.
 _MIN_INTERVAL_S = 1e-6
 _ANSWERS = {None: None, True: "yes", False: "no"}
 # The fields that reports of the worker do not change: constants, and the fields of annotators.
@@ -124,7 +124,7 @@ class EpisodeDatabase(Database):
             return _with_labels(connection, rows)
 
     def delete_episodes(self, ids: Iterable[str]) -> list[str]:
-        """Deletes episodes and their labels; none of them if it raises.
+        """Deletes episodes and their labels, or nothing if an error occurs.
 
         Returns:
           The identifiers of the deleted episodes; the caller deletes their logs.
@@ -153,7 +153,7 @@ class EpisodeDatabase(Database):
           episode_id: The episode.
           notes: The new notes.
           version: The version of the episode that was edited.
-          by: The identifier of the person who does it.
+          by: The identifier of the acting person.
 
         Raises:
           RecordNotFoundError: The episode does not exist.
@@ -213,7 +213,7 @@ class EpisodeDatabase(Database):
           value: True for a tag; one of `VERDICT_STATES` for a verdict; "yes" or "no" for a success.
           begin: The first step; None for the episode as a whole.
           end: The step after the last one.
-          by: The identifier of the person who does it.
+          by: The identifier of the acting person.
 
         Returns:
           The label; the existing one if the episode already has the same tag.
@@ -242,7 +242,7 @@ class EpisodeDatabase(Database):
 
         Args:
           label_id: The label.
-          by: The identifier of the person who does it.
+          by: The identifier of the acting person.
 
         Returns:
           The identifier of the episode.
@@ -314,7 +314,7 @@ def _conditions(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
     if query.queue == "unreviewed":
         reviews = sa.select(_label.episode).where(_label.type == "choice", _label.tool != PLAY_TOOL)
         conditions += [table.c.state.in_(VERDICT_STATES), table.c.id.not_in(reviews)]
-    elif query.queue == "disagreement":  # Between people, not between labels of one person.
+    elif query.queue == "disagreement":  # A person has one current label per layer.
         choices = sa.select(_label.episode).where(_label.type == "choice", _label.is_current)
         choices = choices.group_by(_label.episode, _label.layer)
         num_values = sa.func.count(sa.distinct(_label.value))
@@ -382,7 +382,7 @@ def _check_label(label: LabelRow, episode: EpisodeRecord) -> None:
 
 
 def _add_row(connection: sa.Connection, episode_id: str, row: LabelRow) -> None:
-    """Adds a label row; the last verdict and success become those of the episode."""
+    """Adds a label row; a verdict or success also replaces the value of the episode."""
     columns = ("begin", "end", "type", "layer", "annotator")
     is_same_label = [_label[name].is_not_distinct_from(getattr(row, name)) for name in columns]
     previous = sa.update(tables.labels).where(_label.episode == episode_id, *is_same_label)

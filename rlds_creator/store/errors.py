@@ -1,4 +1,4 @@
-"""Errors of a store. Their messages are shown to users, and contain no paths or addresses."""
+"""Errors of a store, whose messages are shown to users, and contain no paths or addresses."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Exports(Database):
         """Adds a queued download.
 
         Args:
-          person_id: The person who requests it.
+          person_id: The person who requests the download.
           request: The request, in the types of JSON.
 
         Raises:

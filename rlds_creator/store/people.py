@@ -86,8 +86,8 @@ class People(Database):
           name: The name of the invited person.
           uses: The number of people who can accept it.
           expires: The time at which it expires; a week from now by default.
-          by: The identifier of the person who creates it.
-          study: The only study that they see; "" for all that are enabled.
+          by: The identifier of the person who creates the invite.
+          study: The only study that the invited people see; "" for all enabled studies.
 
         Returns:
           The identifier and the token of the invite. Only a hash of the token is stored.
@@ -130,7 +130,7 @@ class People(Database):
 
         Args:
           token: The token of the invite.
-          name: Their name; the name in the invite by default.
+          name: The name of the person; the name in the invite by default.
 
         Returns:
           A new person, and the token of their login.
@@ -177,7 +177,7 @@ class People(Database):
             row = connection.execute(query).first()
         if row is None:
             return None
-        if row.expires < now + _LOGIN_SECONDS - _DAY:  # At most once a day, not for each request.
+        if row.expires < now + _LOGIN_SECONDS - _DAY:  # Once a day saves writes.
             with self._writing() as connection:
                 changes = {"expires": now + _LOGIN_SECONDS}
                 connection.execute(sa.update(table).where(is_login).values(changes))

@@ -36,11 +36,11 @@ class Invite(msgspec.Struct, frozen=True, kw_only=True):
       id: Assigned by the store.
       role: The role of people who accept it.
       name: The name of the invited person, used if they enter no other name.
-      creator: The identifier of the person who created it.
-      created: The time at which it was created.
-      expires: The time at which it expires.
+      creator: The identifier of the person who created the invite.
+      created: The time of the creation.
+      expires: The time at which the invite expires.
       uses_left: The number of people who can still accept it.
-      study: The only study that they see; "" for all that are enabled.
+      study: The only study that the people see; "" for all enabled studies.
     """
 
     id: Identifier
@@ -69,7 +69,7 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
       is_practice: Only practice episodes, or only other episodes.
       since: Only episodes that started at this time or later.
       until: Only episodes that started before this time.
-      sort: The field to sort by; a `-` before it sorts in descending order. None comes last.
+      sort: The field to sort by; a `-` before it sorts in descending order. Empty values are last.
       offset: The number of episodes to skip.
       limit: The maximum number of episodes to return.
     """
@@ -110,8 +110,8 @@ class EnvironmentStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       id: The identifier of the environment.
-      name: Its name, also if it was removed from the study.
-      episodes: The number of its episodes.
+      name: The name of the environment, which may be removed from the study.
+      episodes: The number of episodes.
       completed: The number of completed episodes, without practice.
       success: The number of completed episodes that their players judged a success.
       steps: The number of steps of completed episodes, without resets.
@@ -132,10 +132,10 @@ class PersonStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
       person: The identifier of the person.
-      name: Their name.
-      episodes: The number of their episodes.
+      name: The name of the person.
+      episodes: The number of episodes of the person.
       completed: The number of completed episodes, without practice.
-      seconds: The total duration of their episodes.
+      seconds: The total duration of the episodes.
     """
 
     person: str
@@ -158,7 +158,7 @@ class PersonConsent(Consent, frozen=True, kw_only=True):
     Attributes:
       id: Assigned by the store.
       person: The identifier of the person.
-      name: Their name.
+      name: The name of the person.
     """
 
     id: str

@@ -55,7 +55,7 @@ class Studies(Database):
           study: A new study if its `id` is empty; else an edit of its `version`. Environments
             without an identifier of this study get a new one. An edit does not change the state
             (see `set_study_state`), the creator and the time of creation.
-          by: The identifier of the person who does it.
+          by: The identifier of the acting person.
 
         Returns:
           The stored study.

@@ -1,7 +1,7 @@
 """The tables of the database, with a column for each field of their records, and further columns.
 
-A change here needs a migration in `rlds_creator/store/migrations/`; a test compares them. Times are
-in seconds since 1970.
+A change here needs a migration in `rlds_creator/store/migrations/`; a test compares tables and
+migrations. Times are in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ invites = _table("invites", Invite, _column("token_hash", _Text, unique=True))
 # Removed environments are kept, because their episodes still exist.
 studies = _table("studies", Study, _column("removed_environments", sa.JSON))
 
-# The consents of people to texts; never changed, also if the text of the study changes.
+# The consents of people to texts. Rows stay unchanged if the text of the study changes.
 consents = _table(
     "consents",
     Consent,
@@ -145,7 +145,7 @@ episodes = _table(
     leave_out="labels",
 )
 
-# Rows are only added; only `is_current`, which marks the valid row of each label, changes.
+# Rows are added, not changed, except for `is_current`, which marks the valid row of each label.
 labels = _table(
     "labels",
     LabelRow,

@@ -16,7 +16,7 @@ class Cache:
     """A least-recently-used (LRU) cache of limited size. Threads may share it.
 
     Args:
-      max_bytes: The maximum size of all values. A value above half of it is not cached.
+      max_bytes: The maximum size of all values. A value above half of this size is not cached.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -54,6 +54,6 @@ def size_of(value: Any) -> int:
         return sum(map(size_of, value.flat)) + 8 * value.size
     if isinstance(value, list | tuple):
         return sum(map(size_of, value)) + 16 * len(value)
-    if hasattr(value, "lengths"):  # A ragged column.
+    if hasattr(value, "lengths"):  # The value is a ragged column.
         return size_of(value.values) + size_of(value.lengths)
     return 50

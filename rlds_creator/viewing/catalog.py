@@ -120,7 +120,7 @@ class Catalog:
             kind = _LogDataset if dataset_format == "envlogger" and has_default else _SourceDataset
             id = _create_identifier(name, path)
             self._datasets[id] = kind(id, name, path, dataset_format, cache, arguments)
-        if len(self._datasets) == 1:  # Errors of a single dataset are raised at once.
+        if len(self._datasets) == 1:  # A single dataset raises errors.
             next(iter(self._datasets.values())).open()
 
     def datasets(self) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class Catalog:
         dataset = self._open_dataset(dataset_id, split)
         try:
             indices = dataset.indices(split, where, sort, at_least=index + 2)
-        except (ImportError, LookupError, ValueError, _TableInProgressError):  # The list shows it.
+        except (ImportError, LookupError, ValueError, _TableInProgressError):  # Lists show errors.
             return {"previous": None, "next": None, "place": None}
         if sort:
             before = indices.index(index) if index in indices else len(indices)
@@ -372,7 +372,7 @@ class _Dataset:
         self, id: str, name: str, path: str, format: str, cache: Cache, arguments: _OpenArguments
     ) -> None:
         self.id, self.name, self.path, self.format = id, name, path, format
-        self.open_id = f"{id}@{secrets.token_hex(4)}"  # Unique for each opening of the dataset.
+        self.open_id = f"{id}@{secrets.token_hex(4)}"  # Each opening has its own id.
         self.cache, self.arguments = cache, arguments
         self.description = ""
         self.metadata: Mapping[str, Any] = {}
@@ -436,7 +436,7 @@ class _Dataset:
             title=f"{self.name}, {split} {self.stored_index(split, index)}",
             dataset_metadata=self.metadata,
             base_url=f"/api/datasets/{self.open_id}/{quote(split, safe='')}/{index}/view",
-            cache_seconds=300,  # The dataset may be written again.
+            cache_seconds=300,  # Files may change.
         )
 
     def indices(self, split: str, where: str, sort: str = "", at_least: int = 0) -> Sequence[int]:
@@ -557,7 +557,7 @@ class _Dataset:
             read_indices = [summary["index"] for summary in summaries]
             deadline = time.monotonic() + _READING_SECONDS
             rows, is_complete = self._read_rows(split, read_indices, deadline)
-        except (ImportError, OSError, ValueError, RuntimeError):  # These episodes have no table.
+        except (ImportError, OSError, ValueError, RuntimeError):  # The episodes have no table.
             return {"episodes": summaries}
         names = [name for name in names if name in columns] or default_columns(columns)
         score_ranks = rank_columns(names, columns)

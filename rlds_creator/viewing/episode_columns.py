@@ -31,10 +31,10 @@ __all__ = [
     "table_columns",
 ]
 
-# Columns of internal use, or that pages show elsewhere.
+# The columns that the table hides: for internal use, or shown elsewhere on pages.
 _HIDDEN_COLUMNS = ("split", "index", "digest", "error")
 _DEFAULT_COLUMNS = ("steps", "duration", "return", "instruction")
-# Names that need no quotes in SQL: no reserved word has an underscore; any word may follow a dot.
+# Names without quotes in SQL. No reserved word has an underscore; any word may follow a dot.
 _PLAIN_NAME = re.compile(r"[a-z][a-z0-9]*_[a-z0-9_]*|success|task|seed|action|reward|discount")
 _NAME_PART = re.compile(r"[a-z][a-z0-9_]*")
 _MAX_CHOICES = 8
@@ -65,7 +65,7 @@ def table_columns(labels: Labels, split: str) -> dict[str, Column]:
     columns = {}
     for field in maker.schema:
         name = field.name if field.name in maker.fixed else _quote(field.name)
-        if hasattr(field.type, "fields"):  # Statistics.
+        if hasattr(field.type, "fields"):  # The column has statistics.
             for statistic in (field.type[index].name for index in range(field.type.num_fields)):
                 kind = "flag" if field.name in flags and statistic != "mean" else "number"
                 columns[f"{name}.{statistic}"] = Column(kind, (field.name, statistic))
@@ -132,7 +132,7 @@ def row_labels(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 def labels_sort_key(row: Mapping[str, Any]) -> list[tuple[Any, ...]] | None:
     """Returns the sort key of the labels of a row; None if it has no labels.
 
-    It sorts by layer; in a layer, labels of steps come first, disagreements last.
+    Rows are sorted by layer; in a layer, labels of steps come first, disagreements last.
     """
     return [
         (

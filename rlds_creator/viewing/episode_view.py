@@ -31,7 +31,7 @@ __all__ = ["ViewedEpisode"]
 _MAX_TOTAL_POINTS = 500_000
 # The number of pictures from which the range of values is estimated.
 _SCALE_SAMPLES = 5
-# The time for which a summary waits for rewards; long logs take longer.
+# The time in seconds for which a summary waits for rewards; long logs take longer.
 _REWARDS_TIMEOUT_S = 0.3
 # The fields of the inputs of a step in recordings of `rlds create`.
 _INPUTS = (KEYS, INPUTS)
@@ -57,8 +57,8 @@ class ViewedEpisode:
       steps: The steps.
       title: The title of the page.
       dataset_metadata: The metadata of the dataset, which may have the frame rate.
-      base_url: The URL of its data, if it is not the URL of the summary: it changes with the data.
-      cache_seconds: The time for which browsers may cache its pictures.
+      base_url: The URL of the data, which changes with the data; None for the URL of the summary.
+      cache_seconds: The time for which browsers may cache pictures.
     """
 
     steps: EpisodeSteps
@@ -111,7 +111,7 @@ class ViewedEpisode:
     def summary(self, seconds: float = _REWARDS_TIMEOUT_S) -> dict[str, Any]:
         """Returns the metadata and the fields of the episode.
 
-        "base" is the URL of its data; None for that of the summary. "fields" has the path, kind,
+        "base" is the URL of the data; None for the URL of the summary. "fields" has the path, kind,
         dtype, shape and names of each field. The kind is "picture", "number", "vector", "array",
         "text" or "flag". "rewards" has the reward of each step or None, and "times" the recorded
         seconds since the first step. "fps" is the number of steps per second, or None. "shown" is
@@ -197,7 +197,7 @@ class ViewedEpisode:
         return [round(seconds, 4) for seconds in times.tolist()]
 
     def _find_fps(self) -> float | None:
-        if self._has_number(FPS):  # 0 if the steps were not in real time.
+        if self._has_number(FPS):  # A rate of 0 means no real time.
             rates = map(float, self.steps.samples(FPS, _SCALE_SAMPLES))
             return max((rate for rate in rates if 0 < rate < math.inf), default=None)
         return rate_in(self.steps.metadata) or rate_in(self.dataset_metadata)
@@ -289,7 +289,7 @@ class ViewedEpisode:
         Args:
           paths: The paths of picture fields, side by side in the video.
           target: The path of the file.
-          rate: The number of steps per second; by default that of the data, or 15.
+          rate: The number of steps per second; by default the rate of the data, or 15.
 
         Raises:
           ImportError: PyAV is not installed.

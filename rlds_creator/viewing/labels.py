@@ -60,7 +60,7 @@ class ShownLabel(LabelValue, frozen=True, kw_only=True):
       created: The time, in seconds since 1970.
       is_mine: Whether the user is the annotator.
       may_remove: Whether the user may retract the label.
-      decides: Whether it is the valid one of several choices; None for other types.
+      decides: Whether the label is the valid one of several choices; None for other types.
     """
 
     id: str
@@ -72,7 +72,7 @@ class ShownLabel(LabelValue, frozen=True, kw_only=True):
 
     @classmethod
     def from_row(cls, row: Label | LabelRow, **attributes: Any) -> ShownLabel:
-        """Converts a row of labels; `attributes` are those that the row does not have."""
+        """Converts a row of labels; `attributes` are the attributes that the row lacks."""
         return cls(
             id=row.id,
             layer=row.layer,
@@ -114,7 +114,7 @@ class EpisodeLabels(abc.ABC):
 
     @abc.abstractmethod
     def add(self, label: LabelValue) -> ShownLabel:
-        """Adds a label; it replaces the label of the same person for the same steps."""
+        """Adds a label, which replaces the label of the same person for the same steps."""
 
     @abc.abstractmethod
     def retract(self, label: str) -> None:

@@ -74,11 +74,11 @@ class LogSteps(EpisodeSteps):
                 path = _field_path(keys)
                 if value is not None and path not in fields:
                     fields[path], self._leaf_keys[path] = _infer_field(value), keys
-        # Sorted, because records store fields in any order.
+        # Fields are sorted, because records store fields in any order.
         return dict(sorted(fields.items())) | dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_))
 
     def _example_records(self) -> list[StepData]:
-        """Returns the first two records and the last one; if they are damaged, another record."""
+        """Returns the first two records and the last record; another record if they are damaged."""
         examples: list[StepData] = []
         first_error: EnvLoggerError | None = None
         preferred = dict.fromkeys((0, 1, self.num_steps - 1))
@@ -147,7 +147,7 @@ class LogSteps(EpisodeSteps):
                 return
 
     def _scan_steps(self) -> Iterator[None]:
-        """Reads a step for each `next`: first evenly spaced steps, then the remaining steps."""
+        """Reads a step on each `next`: first evenly spaced steps, then the remaining steps."""
         rows = {step: row for row, step in enumerate(self._points)}
         other_steps = (step for step in range(self.num_steps) if step not in rows)
         curves = self._group_by_record(self._curves)
@@ -224,7 +224,7 @@ def _as_vector(value: Any, size: int) -> np.ndarray:
 
 
 def _coarse_first(points: Sequence[int]) -> Iterator[int]:
-    """Yields points in an order in which the first ones are always spread over all of them.
+    """Yields points in an order in which the first points are spread over the complete range.
 
     >>> list(_coarse_first([0, 1, 2, 3, 4]))
     [0, 4, 2, 1, 3]

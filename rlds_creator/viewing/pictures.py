@@ -43,7 +43,7 @@ def layout_of(field: Any) -> str | None:
     dtype, shape = field.column_dtype, field.shape
     if dtype.kind not in "buif" or not 2 <= len(shape) <= 4:
         return None
-    if None in shape and len(shape) == 2:  # A list of lists, not a picture.
+    if None in shape and len(shape) == 2:  # A list of lists is no picture.
         return None
     if cameras_of({"": field}):
         return "yxc"[: len(shape)]
@@ -132,7 +132,7 @@ def _to_brightness(array: np.ndarray, scale: Scale | None) -> np.ndarray:
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
     scale = scale or scale_of([array]) or Scale(0.0, 255.0)
-    # float32 is enough for 256 output values, and half the work; depths may be larger.
+    # float32 is enough for 256 output values, and faster than float64; depths may be larger.
     values: Any = array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64)
     values -= scale.low
     values *= 255.0 / (scale.high - scale.low)
@@ -210,7 +210,7 @@ def _open_image(data: bytes, side: int | None) -> Any:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of large pictures.
+            warnings.simplefilter("ignore")  # Large pictures are allowed.
             formats = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
             image: Any = Image.open(io.BytesIO(data), formats=formats)
         if not is_plausible(data, image.height, image.width):

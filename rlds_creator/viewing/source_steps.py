@@ -29,11 +29,11 @@ from rlds_ecosystem.model.nests import leaves_at, lookup
 __all__ = ["SourceSteps", "Tables"]
 
 _MAX_OPEN = 8
-# The maximum size of an episode whose checksum is verified; larger ones take too long.
+# The maximum size of an episode whose checksum is verified; larger episodes take too long.
 _MAX_CHECKED_BYTES = 32 << 20
 # Values of fewer bytes are read as whole columns; larger values in blocks of this many bytes.
 _SMALL_BYTES, _BLOCK_BYTES = 4096, 4 << 20
-# A table, and the row of an episode in it.
+# A table, and the row of an episode in the table.
 _Row: TypeAlias = tuple[feeds.Table, int] | None
 
 
@@ -66,7 +66,7 @@ class Tables:
         """
         source, start, split_slice = self._source, index, f"{split}[{index}:{index + 1}]"
         location = stored_location(source, split, index)
-        # Reading the complete file costs the same.
+        # A shard is read as a whole, because reading a slice of it costs the same.
         if location and (shards := location.source.capabilities.shards):
             source, split, index = location
             shard_starts = [*itertools.accumulate(shards(split), initial=0)]
@@ -206,6 +206,6 @@ def _copy(column: Any) -> Any:
 
 
 def _take_rows(column: Any, rows: int | slice) -> Any:
-    if isinstance(column, Mapping):  # A nested field.
+    if isinstance(column, Mapping):  # The field is nested.
         return {name: _take_rows(inner, rows) for name, inner in column.items()}
     return column[rows]

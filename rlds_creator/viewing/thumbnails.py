@@ -25,7 +25,7 @@ class Thumbnails:
     """The cache of thumbnails in the cache folder of the user.
 
     Args:
-      max_bytes: The maximum size; if it is exceeded, the least recently used ones are deleted.
+      max_bytes: The maximum size; above it, the least recently used thumbnails are deleted.
     """
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:

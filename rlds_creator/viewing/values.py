@@ -12,10 +12,10 @@ import tfds_files
 
 __all__ = ["as_json", "finite_or_none"]
 
-# The maximum elements of an array in full, and the number of first elements in a summary.
+# The maximum size of a complete array, and the number of first elements in a summary.
 _MAX_ELEMENTS, _FIRST_ELEMENTS = 128, 32
 _MAX_CHARACTERS, _MAX_BYTES = 20_000, 32
-# The limits of nesting, and of entries of lists and dicts; more are left out.
+# The maximum depth of nesting, and number of entries of lists and dicts; the rest is left out.
 _MAX_DEPTH, _MAX_ENTRIES = 20, 1_000
 # The largest exact integer in JavaScript.
 _MAX_SAFE_INTEGER = 2**53
@@ -57,7 +57,7 @@ def _as_json(value: Any, depth: int) -> Any:
         value = [value[index] for index in range(min(len(value), _MAX_ENTRIES + 1))]
     if isinstance(value, Mapping | list | tuple):
         return _nest(value, depth)
-    return _text(str(value))  # Complex numbers and other types.
+    return _text(str(value))  # The value is a complex number, or of another type.
 
 
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}

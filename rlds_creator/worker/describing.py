@@ -52,7 +52,7 @@ def _describe_option(option: Option, docs: Mapping[str, str]) -> dict[str, Any]:
     arguments, choices = typing.get_args(option.kind), None
     if typing.get_origin(option.kind) is Literal:
         kind, choices = "choice", list(arguments)
-    else:  # A type, or a union such as `int | None`.
+    else:  # The type may be a union.
         types = (option.kind, *arguments)
         kind = next((_KINDS[kind] for kind in types if kind in _KINDS), "text")
     default = None if option.default is inspect.Parameter.empty else option.default

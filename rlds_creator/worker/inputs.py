@@ -31,7 +31,7 @@ class InputQueue:
     """Collects input events until the next step.
 
     No press is lost: an input that was pressed and released since the last step counts for the next
-    one. An event with the value 0 releases an input, the event `ALL_INPUTS` releases all inputs.
+    step. An event with the value 0 releases an input, the event `ALL_INPUTS` releases all inputs.
 
     >>> queue = InputQueue()
     >>> queue.add({"t": 0, "name": "KeyA", "value": 1.0, "key": "a"})

@@ -32,11 +32,11 @@ __all__ = [
     "encode",
 ]
 
-# A JSON object, or a picture.
+# A message is a JSON object, or a picture.
 Message = dict[str, Any] | bytes
 
 HEADER_SIZE = 5
-# The maximum size of a message: a page cannot show larger pictures in time.
+# The maximum size of a message in bytes, because a page cannot show larger pictures in time.
 MAX_PAYLOAD_SIZE = 16 << 20
 
 _HEADER = struct.Struct("<Ic")
@@ -121,7 +121,7 @@ class Link:
     because the environment may hang. A process that the environment forks ends if it uses the link.
 
     Args:
-      connection: A stream socket; it is closed with the link.
+      connection: A stream socket, which is closed with the link.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -170,7 +170,7 @@ class Link:
     def close(self) -> None:
         """Closes the socket; the thread ends."""
         self._is_closed.set()
-        with contextlib.suppress(OSError):  # The server may have closed it before.
+        with contextlib.suppress(OSError):  # The server may have closed the link.
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
@@ -179,7 +179,7 @@ class Link:
             os._exit(1)
 
     def _close_fork(self) -> None:
-        # Otherwise the server would not notice the end of the worker while a forked process lives.
+        # An open socket in a forked process would hide the end of the worker from the server.
         self._connection.close()
 
     def _receive_all(self) -> None:

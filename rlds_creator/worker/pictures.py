@@ -13,7 +13,7 @@ __all__ = ["DRAFT", "QUALITIES", "PictureError", "as_rgb", "encode_picture"]
 # The quality for which environments render faster, see `Playable.has_draft`.
 DRAFT = "draft"
 
-# Quality and chroma subsampling of JPEG.
+# The quality and the chroma subsampling of JPEG.
 _JPEG = {DRAFT: (60, "4:2:0"), "low": (50, "4:2:0"), "medium": (75, "4:2:0"), "high": (92, "4:4:4")}
 QUALITIES = tuple(_JPEG)
 
@@ -63,7 +63,7 @@ def _as_uint8(picture: np.ndarray) -> np.ndarray:
     if picture.dtype.kind not in "biuf":
         raise PictureError(f"picture: expected numbers, got {picture.dtype}")
     low, high = picture.min(), picture.max()
-    if not (low >= 0 and high <= 255):  # Also true for NaN.
+    if not (low >= 0 and high <= 255):  # NaN raises, too.
         raise PictureError(f"picture: expected values from 0 to 255, got {low} to {high}")
     if picture.dtype.kind == "b" or (picture.dtype.kind == "f" and high <= 1):
         picture = picture * 255.0

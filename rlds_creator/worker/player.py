@@ -79,8 +79,8 @@ class _Episode:
       reset_step: The step of the reset with its custom data; it is recorded with the second step.
       recording: The log of the episode; None before the second step.
       num_steps: The number of recorded steps, including the reset.
-      started: The time of its first step.
-      reason: The reason of its end.
+      started: The time of the first step.
+      reason: The reason of the end.
       success: The success in the judgment of the player.
       pauses: The pauses of the player: the index of the step before, and the duration in seconds.
     """
@@ -126,7 +126,7 @@ def _await_start(link: Link) -> dict[str, Any] | None:
     """Returns the message with the environment to play; None if the server ends the worker."""
     while True:
         message = link.receive()
-        assert message is not None  # There is no timeout.
+        assert message is not None  # `receive` has no timeout.
         if message["op"] == "start":
             return message
         if message["op"] == "describe":
@@ -173,10 +173,10 @@ class Player:
         self._inputs = InputQueue()
         self._applied_input = 0
         self._num_frames = 0
-        self._next_step_time = math.inf  # The time of the next step without a new input.
+        self._next_step_time = math.inf  # When to step without a new input.
         self._paused_at: float | None = None
         self._quality, self._camera, self._controller = "medium", 0, ""
-        self._is_reported = True  # True if the outcome of the episode is reported.
+        self._is_reported = True  # Whether the server has the outcome.
 
         expiry = Expiry(**(start.get("expiry") or {}))
         self._play = PlayStates(is_async=self._is_async, expiry=expiry, now=clock())
@@ -195,7 +195,7 @@ class Player:
                 return make(name, options, self._environment.get("keys"))
             except ImportError as e:
                 raise _FailedError(f"{name} is not installed here: {e.msg}", e) from e
-            except ValueError as e:  # The message names the wrong option.
+            except ValueError as e:  # The message has the option.
                 raise _FailedError(str(e), e) from e
 
     def _parse_video(self) -> dict[str, Video]:
@@ -232,7 +232,7 @@ class Player:
             with contextlib.suppress(_FailedError), _convert_environment_errors():
                 self._playable.close()
 
-    # Messages of the server.
+    # --- Messages of the server.
 
     def _handle_messages(self) -> bool:
         """Handles messages until the time of the next step; returns False after a stop message."""
@@ -373,7 +373,7 @@ class Player:
     def _list_qualities(self) -> list[str]:
         return [q for q in QUALITIES if q != DRAFT or self._playable.has_draft]
 
-    # Episodes and their steps.
+    # --- Episodes and their steps.
 
     def _begin_episode(self, index: int) -> None:
         seed: int | None = self._next_seed
@@ -386,7 +386,7 @@ class Player:
                 self._playable.seed(seed)
             except NotImplementedError:
                 seed = None
-            # A copy, because it is recorded after the next step, which may reuse the arrays.
+            # A copy: the step is recorded after the next step, which may reuse the arrays.
             timestep = copy.deepcopy(self._playable.environment.reset())
         picture, codec = self._draw()
         now = time.time()
@@ -423,7 +423,7 @@ class Player:
                 action = self._playable.idle_action
         now, period = self._clock(), 1 / self._fps
         self._next_step_time += period
-        if self._next_step_time <= now:  # Skips missed steps.
+        if self._next_step_time <= now:  # Late steps are skipped.
             self._next_step_time = now + period
         if action is not None:
             self._step(inputs, action)
@@ -454,7 +454,7 @@ class Player:
             )
         )
         if timestep.last():
-            # With a discount other than 0, later rewards would count: the episode is truncated.
+            # A last step with a discount other than 0 means truncation.
             is_terminal = timestep.discount is not None and not np.any(timestep.discount)
             self._end_episode("terminated" if is_terminal else "truncated")
 
@@ -548,7 +548,7 @@ class Player:
             self._report_outcome("failed", str(error))
         self._send_state("ended", "failed")
 
-    # Messages to the server.
+    # --- Messages to the server.
 
     def _send_ready(self) -> None:
         controls = [*map(dataclasses.asdict, self._playable.controls)]

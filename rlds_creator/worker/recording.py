@@ -23,7 +23,7 @@ __all__ = ["EpisodeLog", "as_finite", "as_json", "sum_reward"]
 # The maximum size of unwritten data; small, because the worker waits for each step anyway.
 _MAX_PENDING_BYTES = 1 << 20
 
-# Steps older than these seconds survive a power failure.
+# The flush interval in seconds: older steps survive a power failure.
 _SYNC_INTERVAL = 1.0
 
 
@@ -43,7 +43,7 @@ class EpisodeLog:
     Attributes:
       id: The identifier of the episode, and the name of its directory.
       num_steps: The number of steps.
-      total_reward: The sum of their rewards.
+      total_reward: The sum of the rewards.
 
     Raises:
       envlogger.errors.StorageError: The log cannot be written.

@@ -35,7 +35,7 @@ class RecoveredEpisode:
 def recover_episode(directory: str | os.PathLike[str]) -> RecoveredEpisode | None:
     """Makes the log of an episode readable after its worker was killed.
 
-    It has all steps whose picture was sent, and possibly one more. A complete log does not change.
+    The log gets all steps whose picture was sent, and possibly one more. A complete log stays.
 
     Args:
       directory: The directory of the log. No worker may write to it.

@@ -12,7 +12,7 @@ __all__ = ["Expiry", "PlayStates", "RefusedError", "State"]
 class State(enum.StrEnum):
     """The state of a play.
 
-    NEW: the environment is being created. READY: before the first step of an episode. RUNNING and
+    NEW: the environment is being created. READY: the first step is still to come. RUNNING and
     PAUSED: during an episode. ENDED: the verdict of the player is missing. CLOSED: the player was
     inactive for too long.
     """

@@ -101,7 +101,7 @@ def run_tasks(
 
 
 class Workers:
-    """A pool of worker processes. They start on demand, and end with this context manager.
+    """A pool of worker processes, which start on demand and end with this context manager.
 
     Args:
       jobs: The number of workers. With 1, this process runs all tasks itself.

@@ -2,8 +2,8 @@
 
 The new dataset is written into a hidden folder next to the old one, `.<name>.draft`, by one process
 at a time. Then one call of the operating system exchanges the two. On systems without such a call,
-two renames do; between them a journal, `.<name>.replacing.json`, marks the dataset, and the next
-reader finishes the replacement: see `finish_replacing`.
+two renames do; between the renames, a journal, `.<name>.replacing.json`, marks the dataset, and the
+next reader finishes the replacement: see `finish_replacing`.
 """
 
 from __future__ import annotations

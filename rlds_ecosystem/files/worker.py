@@ -1,7 +1,7 @@
 """The program of a worker process of `rlds_ecosystem.files.processes`.
 
 The program reads a pickled function and then tasks from the standard input, and writes results to
-the standard output. It ends at the end of its input.
+the standard output. The program ends at the end of the input.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def command(path: str, dry_run: bool, output: str | None, in_place: bool) -> Res
     PATH is an EnvLogger log, of this project or of the published EnvLogger, whose recorder has
     ended. Recorded steps do not change, and the old index is kept as *.damaged.
 
-    Or PATH is a LeRobot dataset that LeRobot or this project recorded. Episodes with all rows and
-    all camera frames are written to a new dataset.
+    PATH may also be a LeRobot dataset that LeRobot or this project recorded. Episodes with all rows
+    and all camera frames are written to a new dataset.
 
     Examples:
       rlds recover logs/run7 --dry-run

@@ -34,7 +34,7 @@ class RiegeliDatasetReader:
         self._closed = True
 
     def init(self, data_dir: str | os.PathLike[str]) -> None:
-        """Opens a directory; call it first.
+        """Opens a directory; call this before all other methods.
 
         Raises:
           StorageError: The directory is missing, or holds no recording.
@@ -135,7 +135,7 @@ class RiegeliDatasetReader:
         return self._backend
 
     def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not _is_finalizing():  # At exit the system closes files.
+        if not _is_finalizing():  # At exit, the system closes files.
             self.close()
 
     def __getstate__(self) -> dict[str, str | bool]:

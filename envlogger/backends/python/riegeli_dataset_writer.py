@@ -51,7 +51,7 @@ class RiegeliDatasetWriter:
         max_episodes_per_shard: int = 0,
         writer_options: str = _DEFAULT_WRITER_OPTIONS,
     ) -> None:
-        """Opens a directory; call it first, and once.
+        """Opens a directory; call this once, before all other methods.
 
         Args:
           data_dir: A directory; created if missing.

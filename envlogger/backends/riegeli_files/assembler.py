@@ -24,7 +24,7 @@ from envlogger.proto.storage_pb2 import Data
 
 __all__ = ["EpisodePositions", "LogAssembler"]
 
-# A fixed time, so that equal episodes result in equal files.
+# The fixed name of the shard, so that equal episodes result in equal files.
 _SHARD_NAME = "20000101T000000000000"
 
 
@@ -89,7 +89,7 @@ class LogAssembler:
         """Writes the queued episodes and the indices.
 
         Raises:
-          DamagedDataError: A num_copied record is damaged.
+          DamagedDataError: A copied record is damaged.
         """
         with self._files:
             self._copy_queued()
@@ -152,7 +152,7 @@ class LogAssembler:
           first_steps: The indices of the steps to mark as the first step of an episode.
 
         Returns:
-          The number of num_copied records.
+          The number of copied records.
         """
         chunk = reader.read_chunk(int(positions[0]))
         end = 0 if chunk is None else chunk.begin + chunk.num_records

@@ -82,8 +82,8 @@ class _Batch:
 class BackgroundWriter:
     """Runs jobs in a thread, in order, and flushes in intervals.
 
-    If the queue is full, callers wait (backpressure). The thread ends with `close`; until then it
-    keeps this object alive. After an error of the thread, all calls raise it as `WritingError`.
+    If the queue is full, callers wait (backpressure). The thread ends with `close`; until then the
+    thread keeps this object alive. After an error of the thread, all calls raise `WritingError`.
 
     Attributes:
       lock: A lock that callers of `add_step`, `put`, `finish` and `push` must hold.
@@ -211,7 +211,7 @@ class BackgroundWriter:
             self._is_closing = True
             self._has_work.notify()
         if threading.current_thread() is self._thread:
-            return  # Called by the garbage collector in the thread itself.
+            return  # The garbage collector runs in the thread.
         self._thread.join()
         if self._failure is not None:
             raise self._failure

@@ -21,7 +21,7 @@ _MIN_RATIO = 1.05
 # Chunks are similar, so only one of this many chunks is compressed in both ways for comparison.
 _TRIAL_PERIOD = 16
 
-# Smaller chunks are not representative, and gain little.
+# The minimum size of a chunk to compare: smaller chunks are not representative, and gain little.
 _MIN_CHUNK_SIZE = 1 << 15
 
 

@@ -59,7 +59,7 @@ class DiskReserve:
     def _grow(self, file: IO[bytes], num_bytes: int) -> None:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), self._size, num_bytes)
-        else:  # macOS.
+        else:  # macOS lacks the call.
             file.write(bytes(num_bytes))
             file.flush()
         self._size += num_bytes

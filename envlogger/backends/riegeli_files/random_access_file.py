@@ -86,6 +86,6 @@ class RandomAccessFile:
 
     def close(self) -> None:
         """Closes the file."""
-        # `read_run` has reported damage that affects requested records.
+        # `read_run` has reported damage of requested records, so this error is ignored.
         with contextlib.suppress(riegeli.RiegeliError):
             self._reader.close()

@@ -190,7 +190,7 @@ def _load_shard(directory: epath.Path) -> Shard | None:
     if is_cut and num_episodes:
         indexed_end = len(offsets)
         if num_episodes == len(rows) or rows[num_episodes, 0] > len(offsets):
-            num_episodes -= 1  # Some of its steps may be lost.
+            num_episodes -= 1  # Steps of the last episode may be lost.
             indexed_end = int(rows[num_episodes, 0])
     return Shard(
         directory=directory,
@@ -235,7 +235,7 @@ def _file_errors(path: str) -> Iterator[None]:
 
 
 def _read_records(content: bytes) -> tuple[list[bytes], str | None]:
-    """Returns the records of a file up to the first damaged record, and the error message of it."""
+    """Returns the records of a file up to the first damaged record, and the error message."""
     with contextlib.suppress(riegeli.InvalidArgumentError):
         return riegeli.decode_file(content), None
     records: list[bytes] = []

@@ -69,7 +69,7 @@ class RebuiltShard:
             self._uncertain_from = int(self._rows[-1, 0])
         self._step_index = first_step  # The index of the next step.
         self._row = -1  # The row of the current episode in the episode index.
-        self._has_valid_index = True  # False after a gap: the step index may be wrong.
+        self._has_valid_index = True  # False if a gap may make the index wrong.
         self._in_episode = False
         self._is_after_last = False
         self._has_gap = False  # True after damage behind the last step.
@@ -110,7 +110,7 @@ class RebuiltShard:
         while self._offsets[step_index] < position:
             step_index += 1
         if self._offsets[step_index] > position:
-            return  # The step was discarded.
+            return  # Discarded steps have no episode.
         self._has_gap = step_index > self._step_index
         self.num_lost_steps += step_index - self._step_index
         self._step_index = step_index

@@ -178,7 +178,7 @@ class ShardSequence:
         try:
             return self._open_shard(path)
         except BaseException:
-            with contextlib.suppress(Exception):  # The directory holds no steps.
+            with contextlib.suppress(Exception):  # An empty directory may stay.
                 path.rmtree()
             raise
 

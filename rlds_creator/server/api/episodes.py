@@ -107,7 +107,7 @@ class EpisodeRoutes(Routes):
         return {"deleted": len(await in_thread(self.recordings.delete, [episode.id]))}
 
     async def delete_many(self, request: Request, person: Person) -> Any:
-        """Deletes episodes; if one may not be deleted, none of them."""
+        """Deletes episodes, or no episode if one of them may not be deleted."""
         content = await body(request, _Ids)
         if not may(person, May.DELETE):
             own_ids = await in_thread(self.store.episode_ids, EpisodeQuery(person=person.id))
@@ -150,7 +150,7 @@ class EpisodeRoutes(Routes):
     async def _find_neighbours(
         self, request: Request, person: Person, episode: EpisodeRecord
     ) -> dict[str, Any]:
-        """Returns the pages before and after that of an episode, in the list of the request.
+        """Returns the pages of the previous and the next episode, in the list of the request.
 
         "place" is the number of episodes before it in the list, "listed" the query of the list. By
         default it is the list of the episodes of the study.

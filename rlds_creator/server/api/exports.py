@@ -140,7 +140,7 @@ class ExportRoutes(Routes):
             await in_thread(self.store.update_export, identifier, **changes)
         except ServerError as error:
             logger.warning("export %s: %s", identifier, error)
-        finally:  # The last action, because a stopping server waits for running exports.
+        finally:  # The last action: a stopping server waits for the tasks.
             for tasks in (self._jobs, self._progress, self._watchers):
                 tasks.pop(identifier, None)
 
@@ -161,7 +161,7 @@ class ExportRoutes(Routes):
         return {"state": ExportState.FAILED, "error": error}
 
     async def drop(self, request: Request, person: Person) -> Any:
-        """Cancels a running export; deletes a finished one."""
+        """Cancels a running export; deletes a finished export."""
         export = await self._find_own_export(request, person)
         watcher = self._watchers.get(export.id)
         if watcher is not None:

@@ -79,7 +79,7 @@ class PeopleRoutes(Routes):
             person, token = await in_thread(self.store.accept_invite, entry.token, name)
         except MissingError as error:
             raise LoginError(str(error), code="invite") from None
-        except BadRequestError:  # The invite has no name; it can be used again.
+        except BadRequestError:  # The invite without a name stays valid.
             raise BadRequestError("Please enter your name.", code="name") from None
         response = answer({"person": person})
         self.people.log_in(response, token)

@@ -29,7 +29,7 @@ export function Dialog({ title, onClose, actions, size, class: extra, isFixed = 
     if (event.target === box.current && !isFixed) onClose();
   };
   const closed = () => {
-    // A second Escape closes the dialog in browsers without a `cancel` event.
+    // Browsers close the dialog on a second Escape without a `cancel` event.
     if (!box.current?.isConnected || box.current.open) return;
     if (isFixed) box.current.showModal();
     else onClose();

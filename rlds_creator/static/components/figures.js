@@ -2,7 +2,7 @@
 import { formatTime } from "../format.js";
 import { html } from "../html.js";
 
-/** @param {{seconds: number}} props Since 1970. */
+/** @param {{seconds: number}} props `seconds` counts from 1970. */
 export function Time({ seconds }) {
   const date = new Date(seconds * 1000);
   return html`<time datetime=${date.toISOString()} title=${date.toLocaleString()}>${formatTime(seconds)}</time>`;
@@ -10,7 +10,7 @@ export function Time({ seconds }) {
 
 /**
  * A progress bar.
- * @param {{value: number | null, label: string}} props From 0 to 1; null if unknown.
+ * @param {{value: number | null, label: string}} props `value` is from 0 to 1; null if unknown.
  */
 export function Progress({ value, label }) {
   return html`<progress class="progress" max="1" value=${value ?? undefined} aria-label=${label}></progress>`;

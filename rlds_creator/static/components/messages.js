@@ -26,7 +26,7 @@ function changeMessages(changes) {
 
 /**
  * Asks for a confirmation.
- * @param {Question} question People have to type the `phrase`, before much is deleted.
+ * @param {Question} question People have to type the `phrase` to confirm large deletions.
  * @returns {Promise<boolean>}
  */
 export function confirm(question) {
@@ -79,7 +79,7 @@ export function MessageLayer() {
   }, []);
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   useLayoutEffect(() => {
-    // In the top layer, in front of open dialogs.
+    // The top layer is in front of open dialogs.
     if (!box.current?.showPopover) return;
     if (box.current.matches(":popover-open")) box.current.hidePopover();
     if (state.toasts.length) box.current.showPopover();

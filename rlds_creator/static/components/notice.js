@@ -1,4 +1,4 @@
-/** Notices above the content, and messages instead of missing content. */
+/** Notices above the content, and messages in place of missing content. */
 import { classes, html } from "../html.js";
 import { Icon } from "../icons.js";
 

@@ -34,7 +34,7 @@ export default function Enter() {
     try {
       const { person } = await post("/api/enter", { token, name: name.trim() });
       token = "";
-      // The name of the annotator in the pages of `rlds view`.
+      // Stores the name of the annotator for the pages of `rlds view`.
       localStorage.setItem("rlds:annotator", JSON.stringify(name.trim()));
       await me.reload();
       void navigate(person?.study ? address("studies", person.study) : "/", { replace: true });

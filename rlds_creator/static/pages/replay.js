@@ -169,7 +169,7 @@ function Replay({
     unsigned.current = { layer: name, title, type, value, first, last };
     if (by === "") setIsAsking(true);
     else sign();
-    // The next label applies to the step again, as a range that stays would be a surprise.
+    // The next label applies to the step again, because people do not expect the range to stay.
     if (scope === "range" && !whole) setRange(null);
   };
 
@@ -192,7 +192,7 @@ function Replay({
     return true;
   };
 
-  // A layout effect, so that keys that follow fast apply to the new episode.
+  // A layout effect runs before the next key, so that fast keys apply to the new episode.
   useLayoutEffect(() => {
     /** @param {KeyboardEvent} event */
     const press = (event) => {
@@ -214,7 +214,7 @@ function Replay({
         playbackKey(event, playback, numSteps) ||
         zoomKey(event.code)
       ) {
-        // The key is handled.
+        // One of the functions has handled the key.
       } else if (event.code === "Escape" && (target.current.range || target.current.scope !== "step")) setRange(null);
       else if (event.code === "KeyV") void save();
       else if (event.code === "KeyN" && summary.next) void navigate(summary.next);

@@ -46,7 +46,7 @@ export const ASSIGNMENTS = {
 export default function StudyPage({ params }) {
   const study = useResource(address("api", "studies", params.id));
   const all = useResource("/api/studies");
-  // Only the list has the numbers of episodes.
+  // The list is requested, because only the list has the numbers of episodes.
   const counts = all.data?.studies.find((one) => one.id === params.id) ?? {};
   const reload = () => Promise.all([study.reload(), all.reload()]);
   return html`<${LoadedContent} resource=${study} isPage>

@@ -76,7 +76,7 @@ function editableFields(data) {
 let lastKey = 0;
 
 /**
- * Adds a key to a row of an edited list, as new rows have no identifiers.
+ * Adds a key to a row of an edited list, because new rows have no identifiers.
  * @template T
  * @param {T} value
  */

@@ -1,4 +1,4 @@
-/** Draws pictures in order; pictures that arrive during decoding are skipped except the newest one. */
+/** Draws pictures in order; if several arrive during decoding, only the newest is drawn. */
 
 const PIXEL_ART_SIDE = 320;
 

@@ -9,7 +9,7 @@
 
 const AXIS_STEPS = 40;
 const BUTTON_STEPS = 20;
-/** A stick leaves the centre above the larger value, and returns below the smaller one; the same as in workers. */
+/** A stick leaves the centre above the larger value, and returns below the smaller value, as in workers. */
 const DEAD_ZONE = 0.1;
 const DEAD_ZONE_BACK = 0.08;
 /** The fraction of a step by which a value has to cross the middle between two steps. */
@@ -80,7 +80,7 @@ export function readSpaceReport(reportId, data) {
   /** @type {[string, number][]} */
   const values = [];
   if (reportId === 1 || reportId === 2) {
-    // Newer devices send all six axes in report 1.
+    // Newer devices send all six axes in report 1, older devices three.
     const count = Math.min(Math.floor(data.byteLength / 2), reportId === 1 ? 6 : 3);
     for (let index = 0; index < count; index++) {
       const raw = data.getInt16(2 * index, true) / SPACE_MOUSE_MAX;

@@ -1,8 +1,8 @@
 /**
  * The keyboard: keys by their physical code, so that neither Shift nor the layout leaves a key stuck.
  *
- * A held key sends one event. All keys are released when the page loses the focus, as their release would not be
- * reported.
+ * A held key sends one event. All keys are released when the page loses the focus, because browsers would not report
+ * the release.
  */
 
 import { splitInputs } from "../format.js";
@@ -149,7 +149,7 @@ export class Keys {
 /** Returns the labels of the keys by code; empty if the browser does not tell. */
 export async function readLayout() {
   try {
-    // Only some browsers support it, and only on secure pages.
+    // Only some browsers have the keyboard map, and only on secure pages.
     const keyboard = /** @type {any} */ (navigator).keyboard;
     return /** @type {Map<string, string>} */ (await keyboard.getLayoutMap());
   } catch {

@@ -111,7 +111,7 @@ export class Player {
       onPress: (name) => this.#padPress(name),
       onController: (controller) => {
         this.controller = controller;
-        // The name of a pad stays with an episode, also if the pad is unplugged.
+        // The episode keeps the name of an unplugged pad.
         if (controller) this.set({ controller: controller.slice(0, 200) });
         this.#notify();
       },
@@ -366,7 +366,7 @@ export class Player {
       this.isStalled = false;
       this.#notify();
     }
-    // For tests and other programs that read the page.
+    // Tests and other programs read the step from the page.
     const { dataset } = this.canvas;
     dataset.step = String(frame.step);
     dataset.frame = String(frame.number);
@@ -438,7 +438,7 @@ export class Player {
   }
 
   /**
-   * Handles a key that is not for the environment; returns whether it was one.
+   * Handles a key that is not for the environment; returns whether the key had a function.
    * @param {string} code
    * @param {boolean} isDown
    */
@@ -458,7 +458,7 @@ export class Player {
     if (this.connection !== "open" || (this.state?.state !== "ready" && this.state?.state !== "paused")) return false;
     if (!START_KEYS.test(code)) return false;
     this.resume();
-    // A press that starts a synchronous episode is no step; in an asynchronous one, it counts as held.
+    // A press that starts a synchronous episode is no step; an asynchronous episode gets the held key.
     if (this.isAsync) return false;
     this.starters.add(code);
     return true;

@@ -110,7 +110,7 @@ export class PlaySocket {
       this.#end("lost");
       return;
     }
-    // Random waits, so that the players of a restarted server do not all reconnect at the same moment.
+    // Waits are random, so that the players of a restarted server reconnect at different times.
     const wait = Math.min(MIN_WAIT * 2 ** this.tries, MAX_WAIT) * (0.75 + 0.5 * Math.random());
     this.tries += 1;
     this.listener.onState(this.hasBeenOpen ? "reconnecting" : "connecting", "");

@@ -23,7 +23,7 @@ export function TouchPad({ player, offer }) {
   const hasArrows = ARROWS.some(findControl);
   const buttons = singles.filter(({ inputs }) => !inputs.some((input) => ARROWS.includes(input)));
   if (singles.length === 0) return null;
-  // Without up and down, left and right are placed for two thumbs.
+  // Without up and down, the buttons left and right are below the two thumbs.
   const isWide = hasArrows && !findControl("ArrowUp") && !findControl("ArrowDown");
   return html`<div class=${classes("touchpad", isWide && "is-wide")} aria-hidden="true">
     ${hasArrows &&

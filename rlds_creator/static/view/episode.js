@@ -66,7 +66,7 @@ export class EpisodeData {
    */
   constructor(base, filter = {}) {
     this.page = base;
-    // The summary replaces it by the address of this version of the data, which is an error after an edit.
+    // The summary replaces the address by the address of this version of the data, which fails after an edit.
     this.base = base;
     this.filter = filter;
     /** @type {EpisodeSummary | null} */
@@ -103,7 +103,7 @@ export class EpisodeData {
       (values) => Object.assign(entry, { values, isDone: true }),
       (error) => {
         entry.isDone = true;
-        // Network errors are retried, but not for each picture of the page.
+        // After a network error, the step is requested again a second later, not for each picture.
         if (error instanceof ApiError && error.status === 0) setTimeout(() => this.steps.entries.delete(key), 1000);
       },
     );

@@ -104,7 +104,7 @@ export function useLabels(base, by, onChange) {
   /** The last change, with a function that undoes it. */
   const [last, setLast] = useState(/** @type {{text: string, isBad?: boolean, undo?: () => void} | null} */ (null));
   const undos = useRef(/** @type {(() => void)[]} */ ([]));
-  // Keys may follow fast: changes run one after the other, each on the latest state.
+  // People press keys fast, so changes run one after the other, each on the latest state.
   const latest = useRef({
     state,
     previous: Promise.resolve(),
@@ -203,7 +203,7 @@ export function useLabels(base, by, onChange) {
   }, [keys, state.labels]);
   const colorOf = (/** @type {LabelValue} */ label) => {
     const tone = labelTone(label);
-    // A verdict between good and bad has the color of neither.
+    // Verdicts that are neither good nor bad are grey.
     if (tone === "plain" && EPISODE_STATES[label.value]) return "--quiet";
     return tone === "plain" ? (colors.get(colorKey(label)) ?? COLORS[1]) : `--${tone}`;
   };
@@ -215,7 +215,7 @@ export function useLabels(base, by, onChange) {
 }
 
 /**
- * Moves an end of a range; it pushes the other end along if it passes it.
+ * Moves an end of a range; an end that passes the other end moves both.
  * @param {Range | null} range
  * @param {"first" | "last"} end
  * @param {number} step

@@ -26,7 +26,7 @@ export function Thumbnail({ base, frames = 1 }) {
 }
 
 /**
- * A page of the episodes of a dataset, which is reloaded until the server has read all. While the server builds a
+ * A page of the episodes of a dataset, reloaded until the server has read all episodes. While the server builds a
  * table for another condition or order, the previous episodes stay.
  * @param {string | null} path
  * @param {Record<string, any>} [query]
@@ -46,7 +46,7 @@ export function useListing(path, query) {
   return { ...listing, shown: last.current?.path === path ? last.current.data : null };
 }
 
-/** Returns whether the indices of episodes are the stored ones. @param {Listing} listing */
+/** Returns whether the indices of episodes are stored indices. @param {Listing} listing */
 export const isNumbered = ({ episodes }) => episodes.every(({ index, number }) => index === number);
 
 /**

@@ -36,7 +36,7 @@ export function useEpisode(base, filter) {
       data.close();
     };
   }, [base, tries, JSON.stringify(filter)]);
-  // After a change of the address, the state is that of the previous episode for a moment.
+  // After a change of the address, the state of the previous episode remains for a moment.
   const isOther = state.data !== null && state.data.page !== base;
   return { ...state, ...(isOther && { data: null, summary: null }), reload: () => setTries(tries + 1) };
 }

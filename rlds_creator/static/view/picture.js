@@ -52,7 +52,7 @@ function Picture({ data, step, path, name, onAspect }) {
   const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   const [problem, setProblem] = useState("");
   const [isDrawn, setIsDrawn] = useState(false);
-  // A layout effect, so that a cached picture appears together with the values of its step.
+  // A layout effect shows a cached picture together with the values of its step.
   useLayoutEffect(() => {
     let isCurrent = true;
     const entry = data.picture(step, path);

@@ -46,7 +46,7 @@ export function stepAt(startTimes, time) {
  * @typedef {object} Playback
  * @property {number} step
  * @property {boolean} isPlaying
- * @property {boolean} isWaiting Whether it waits for pictures.
+ * @property {boolean} isWaiting Whether the playback waits for pictures.
  * @property {number} speed
  * @property {Float64Array} startTimes The time at which each step begins, in seconds.
  * @property {() => number} latestStep Returns the step, which may be newer than the rendered `step`.
@@ -87,7 +87,7 @@ export function usePlayback({ numSteps, startTimes, first, isReady }) {
     let frame = 0;
     const tick = (/** @type {number} */ now) => {
       frame = requestAnimationFrame(tick);
-      // Somebody has moved to another step.
+      // A person has moved to another step.
       if (latest.current.step !== shown) {
         shown = latest.current.step;
         time = startTimes[shown];
@@ -160,7 +160,7 @@ export function isPageKey(event) {
   if (active instanceof HTMLInputElement && !isChoice) return active.type === "range";
   if (isChoice || (active instanceof HTMLButtonElement && (event.code === "Space" || event.code === "Enter"))) {
     if (!isClicked) return false;
-    // The element has the focus because of a click, so the key is not meant for it.
+    // An element that has the focus because of a click does not get the key.
     active.blur();
   }
   return true;

@@ -97,7 +97,7 @@ class ObjectInfo(NamedTuple):
 
 
 class StoreClient(Protocol):
-    """The operations of an object store. They raise `OSError`.
+    """The operations of an object store, which raise `OSError`.
 
     Attributes:
       block_size: The best size of a request, in bytes.
