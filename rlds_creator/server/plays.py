@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _POLICY_VIOLATED = 1008
 _LIVE_STATES = (EpisodeState.PLAYING, EpisodeState.ENDED)
-# The states after which the next episode may have another environment; otherwise it is repeated.
+# The states after which the study chooses again; otherwise, the environment is repeated.
 _FINISHED_STATES = (EpisodeState.COMPLETED, EpisodeState.CANCELLED)
 
 
@@ -134,7 +134,7 @@ class Play:
 
     def __post_init__(self) -> None:
         self.is_chosen |= self.study.assignment is Assignment.CHOICE
-        # During the choice of the next environment, page and worker exchange no messages.
+        # True during the choice of the next environment: page and worker exchange no messages.
         self._is_choosing_environment = False
         self._worker_end_reason = ""
         self._loop = asyncio.get_running_loop()
@@ -175,7 +175,7 @@ class Play:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # The page.
+    # --- The page.
 
     def attach(self, page: Page) -> None:
         """Connects a page; an earlier page of the play is disconnected."""
@@ -245,7 +245,7 @@ class Play:
         if page is not None and is_async and page.seconds_without_ack(now) > limits.until_pause:
             self._pause_for_page()
 
-    # The worker.
+    # --- The worker.
 
     def _on_worker_message(self, message: dict[str, Any] | bytes) -> None:
         if isinstance(message, bytes):
@@ -281,7 +281,7 @@ class Play:
         ids |= {"session": self.id, "person": self.person.id}
         episode = self._episode = msgspec.convert({**description, **ids}, EpisodeRecord)
         self._is_choosing_environment = self._chooses_environment_after(episode)
-        # The log may have one step more than the worker has reported.
+        # The log of a failed episode may have one step more than the worker has reported.
         self._save_queue.put_nowait((episode, episode.state is EpisodeState.FAILED))
 
     def _chooses_environment_after(self, episode: EpisodeRecord) -> bool:
@@ -309,7 +309,7 @@ class Play:
         try:
             while (item := await self._save_queue.get()) is not None:
                 await self._save_episode(*item)
-        finally:  # Also if the server cancels this task: tasks that wait for the end continue.
+        finally:  # Tasks that wait for the end continue even if this task is cancelled.
             if self.page is not None:
                 self.page.bye(self._end_reason)
             self.is_over = True
@@ -320,7 +320,7 @@ class Play:
         try:
             episode_record, may_continue = await self.save(episode, needs_recovery)
         except Exception as error:
-            # The next start of the server adds the log of the episode to the database.
+            # The next start of the server stores the episode, from its log.
             if not isinstance(error, ServerError):
                 logger.exception("episode %s could not be stored", episode.id)
             self._request_end("failed", "The episode is recorded, but could not be listed.")
@@ -351,12 +351,12 @@ class Play:
             self._request_end("failed", "The next episode could not start.")
         finally:
             self._is_choosing_environment = False
-            if self._end_reason:  # The end may have been requested before the worker existed.
+            if self._end_reason:  # The end was requested before the worker existed.
                 self._spawn(self.worker.stop())
             if self._worker_end_reason:
                 self._on_worker_end(self._worker_end_reason)
 
-    # The end.
+    # --- The end.
 
     def _request_end(self, why: str, message: str = "") -> None:
         if not self._end_reason:
@@ -398,12 +398,12 @@ class Plays:
 
     def __post_init__(self) -> None:
         self._plays: dict[str, Play] = {}
-        # The locks of people, while they are in use.
+        # The locks of people; unused locks are dropped.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._start_buckets = Buckets(self.limits.starts, self.limits.starts_per_minute / 60)
 
     def find(self, play_id: str, person: Person) -> Play | None:
-        """Returns a play of a person, for some time also after its end."""
+        """Returns a play of a person; an ended play is returned for some time."""
         play = self._plays.get(play_id)
         return play if play is not None and play.person.id == person.id else None
 

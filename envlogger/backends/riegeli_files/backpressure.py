@@ -16,7 +16,7 @@ _WAKE_BYTES = 1 << 22
 # The queue limit before the first measurement of the duration of a job.
 _INITIAL_MAX_JOBS = 64
 
-# The limit of the idle balance: twice the idle time minus the busy time.
+# The limit of the idle budget, which is twice the idle time minus the busy time.
 _MAX_IDLE_S = 0.1
 
 
@@ -53,11 +53,11 @@ class Backpressure:
         self._clock = clock
         self._flush_period = math.inf if flush_interval is None else flush_interval / 2
         self._idle_budget_s = -_MAX_IDLE_S
-        self._batch_start = self._batch_end = clock()  # Times of the last batch.
+        self._batch_start = self._batch_end = clock()  # The times of the last batch.
         self._next_flush = self._batch_end + self._flush_period
-        self._flush_start: float | None = None  # Start of the flush that ends this batch.
-        self._busy_s, self._num_jobs = 0.0, 0  # Totals since the last flush.
-        self._seconds_per_job = 1e-9  # The mean until the end of the last flush.
+        self._flush_start: float | None = None  # The start of the flush after the batch.
+        self._busy_s, self._num_jobs = 0.0, 0  # The sums since the last flush.
+        self._seconds_per_job = 1e-9  # The mean of all jobs before the last flush ended.
 
     def seconds_to_flush(self) -> float:
         """Returns the seconds until the next flush; 0 or less if it is due."""

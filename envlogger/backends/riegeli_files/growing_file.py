@@ -56,7 +56,7 @@ class GrowingFile:
         self._unwritten: deque[bytes] = deque()
         self._is_local = stores.is_local(path)
         self._published_end = 0
-        # Unbuffered: the writer passes complete chunks directly to the operating system.
+        # The file is unbuffered, so complete chunks go directly to the operating system.
         self._file: Any = (
             open(path, "xb", buffering=0)  # noqa: SIM115 (kept open)
             if self._is_local
@@ -86,7 +86,7 @@ class GrowingFile:
         try:
             for record in records:
                 writer.write_record(record)
-                # The position is lazy: threads may still encode earlier chunks.
+                # The position is computed later, because threads may still encode earlier chunks.
                 positions.append(writer.last_pos)
         except OSError as e:
             self._release_reserve(e)
@@ -185,7 +185,7 @@ class GrowingFile:
         self._end_offset = self._writer.estimated_size()
         first_unwritten = len(self.positions) - (len(self._unwritten) - num_without_position)
         for position in self.positions[first_unwritten:]:
-            # This does not wait: all chunks before the first unwritten record are in the file.
+            # Positions need no wait: all chunks before the first unwritten record are in the file.
             if not self._has_reached_file(position):
                 break
             self._unwritten.popleft()
