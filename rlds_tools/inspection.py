@@ -56,7 +56,7 @@ __all__ = [
 
 _STEPS = "steps"
 _FLAGS = ("is_first", "is_last", "is_terminal")
-# The maximum number of shown steps of an episode: the first and the last ones.
+# The maximum number of shown steps of an episode: first steps and last steps.
 _MAX_SHOWN_STEPS = 20
 # The maximum number of sentences about the meaning of actions.
 _MAX_SHOWN_MEANINGS = 6

@@ -221,7 +221,7 @@ def list_episodes(
 
     Raises:
       ImportError: The package for tables is not installed.
-      KeyError: The dataset lacks the split or a column; the message lists the existing ones.
+      KeyError: The dataset lacks the split or a column; the message lists existing names.
       ValueError: The condition is wrong; the message has the reason.
     """
     from rlds import sources

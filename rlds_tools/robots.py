@@ -1,4 +1,4 @@
-"""Checks of robot datasets: misspelled names, and fields that differ from the published ones."""
+"""Checks of robot datasets: misspelled names, and fields that differ from the published fields."""
 
 from __future__ import annotations
 

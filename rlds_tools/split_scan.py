@@ -324,7 +324,7 @@ class SplitScan:
             self._add_statistics(uniform, columns)
 
     def _is_uniform(self, row: _BatchEpisode) -> bool:
-        """Returns True if the columns can be concatenated with the earlier and declared ones."""
+        """Returns True if the columns can be concatenated with earlier and declared columns."""
         shapes = {path: column.shape[1:] for path, column in row.columns.items()}
         if self._shapes is None and all(
             shapes.get(path) == field.shape and row.columns[path].dtype.kind in "biuf"

@@ -1,1 +1,1 @@
-"""Storage backends: writers and readers of recorded steps, and when to use each."""
+"""Storage backends: writers and readers of recorded steps, and the use of each backend."""

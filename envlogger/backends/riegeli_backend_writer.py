@@ -194,7 +194,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
             raise self._create_error(e) from e.cause
 
     def flush(self) -> None:
-        """Writes all steps to the disk, makes finished episodes visible, and waits for both.
+        """Writes all steps to the disk, makes finished episodes visible, and waits for the end.
 
         Raises:
           StorageError: A step could not be written.

@@ -136,7 +136,7 @@ class TimeScheduler:
 
 
 class EpisodeScheduler(abc.ABC):
-    """Chooses episodes, at the first step of each.
+    """Chooses episodes, at the first step of each episode.
 
     Episodes are counted by their first steps, so truncated episodes count too. As a
     `flush_scheduler`, it flushes once, at the first step of the chosen episode; all earlier

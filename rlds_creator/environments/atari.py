@@ -51,7 +51,7 @@ class AtariFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys instead of the default ones.
+          keys: The actions of keys, which replace the default actions.
           full_action_space: Whether all 18 actions are allowed, or only those that the game uses.
           sticky_actions: Whether an action is repeated for a frame with a probability of 1/4.
           frameskip: The number of frames of 1/60 second that an action lasts.

@@ -88,7 +88,7 @@ class CrafterFamily(Family):
 
         Args:
           id: The environment, with or without rewards.
-          keys: The actions of keys instead of the default ones.
+          keys: The actions of keys, which replace the default actions.
           length: The number of steps after which an episode is truncated.
           size: The side of pictures.
 

@@ -54,7 +54,7 @@ class DmControlFamily(Family):
 
         Args:
           id: The domain and the task.
-          keys: The actions of keys instead of the default ones.
+          keys: The actions of keys, which replace the default actions.
           time_limit: The duration of an episode in simulated seconds; by default that of the task.
           strength: The fraction of its bound by which a key moves an element of the action, from 0
             to 1; or a fraction for each element.

@@ -63,7 +63,7 @@ class MiniGridFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys instead of the default ones.
+          keys: The actions of keys, which replace the default actions.
           agent_pov: Whether to draw only the field of view of the agent.
           highlight: Whether the field of view of the agent is brighter.
           tile_size: The side of a field, in pixels.

@@ -91,7 +91,7 @@ class MuJoCoFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys instead of the default ones.
+          keys: The actions of keys, which replace the default actions.
           arguments: Arguments of the environment: flags, numbers and words.
           has_time_limit: Whether episodes end at the registered number of steps.
           strength: The fraction of its bound by which a key moves an element of the action, from 0

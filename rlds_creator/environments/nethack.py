@@ -149,7 +149,7 @@ class NetHackFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys instead of the default ones.
+          keys: The actions of keys, which replace the default actions.
           character: The role, race, alignment and gender of the hero, or "@" for any.
           has_time_limit: Whether episodes end at the registered number of steps.
 

@@ -122,7 +122,7 @@ class ProcgenFamily(Family):
 
         Args:
           id: The name of the game.
-          keys: The actions of keys instead of the default ones.
+          keys: The actions of keys, which replace the default actions.
           distribution_mode: The difficulty of the levels. Some games lack some modes.
           start_level: The seed of the first level.
           num_levels: The number of levels from which an episode draws its own; 0 for all seeds.

@@ -150,7 +150,7 @@ class RoboDeskFamily(Family):
 
         Args:
           id: The task.
-          keys: The actions of keys instead of the default ones.
+          keys: The actions of keys, which replace the default actions.
           reward: "dense": also for progress. "sparse": for each step with the task done. "success":
             once, when the task is done for the first time.
           action_repeat: The number of times that each action is repeated.

@@ -93,7 +93,7 @@ class _Arm(Simulated):
     def seed(self, seed: int) -> None:
         # One random generator draws the positions of objects and arms.
         self.task.rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
-        np.random.seed(seed)  # Some tasks use the global generator.
+        np.random.seed(seed)  # Tasks may use the global generator.
 
     @staticmethod
     def _copy(observation: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -131,7 +131,7 @@ class RobosuiteFamily(Family):
 
         Args:
           id: The task.
-          keys: The actions of keys instead of the default ones.
+          keys: The actions of keys, which replace the default actions.
           robot: The robot; two of them if a task needs two arms and the robot has one.
           strength: The speed of the hand under a key, from 0 to 1. A stick reaches full speed.
           control_freq: The number of steps per second.

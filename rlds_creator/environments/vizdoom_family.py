@@ -62,7 +62,7 @@ class VizdoomFamily(Family):
 
         Args:
           id: The identifier of the environment.
-          keys: The actions of keys instead of the default ones.
+          keys: The actions of keys, which replace the default actions.
           frame_skip: The number of frames of 1/35 second that an action lasts.
 
         Raises:

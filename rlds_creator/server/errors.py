@@ -1,4 +1,4 @@
-"""HTTP errors of the server: the status, the code and the message of each.
+"""HTTP errors of the server, each with status, code and message.
 
 A response never has a path or a traceback. An unexpected error is logged with an identifier, and
 the response has only the identifier.

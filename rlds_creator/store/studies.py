@@ -114,7 +114,7 @@ class Studies(Database):
         return self._select(Study, sa.select(table).order_by(table.c.created.desc(), table.c.id))
 
     def environments(self, study_id: str) -> dict[str, Environment]:
-        """Returns the environments of a study by their identifiers, also removed ones.
+        """Returns the environments of a study by their identifiers, including removed environments.
 
         Raises:
           RecordNotFoundError: The study does not exist.

@@ -151,7 +151,7 @@ class Catalog:
           limit: The maximum number of episodes.
           where: A condition, see `rlds.sources.Episodes.where`; all episodes if it is empty.
           sort: The name of the column to sort by, with "-" in front for the largest first.
-          columns: The names of the columns; if it is empty, default ones.
+          columns: The names of the columns; if empty, the default columns.
 
         Raises:
           ImportError: The package for conditions is not installed.

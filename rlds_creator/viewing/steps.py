@@ -59,7 +59,7 @@ class EpisodeSteps(abc.ABC):
 
     @abc.abstractmethod
     def step(self, step: int, paths: Iterable[str]) -> dict[str, Any]:
-        """Returns the values of fields in a step, without missing ones."""
+        """Returns the values of fields in a step, without missing values."""
 
     @abc.abstractmethod
     def scalars(self, path: str, seconds: float) -> tuple[np.ndarray, bool]:

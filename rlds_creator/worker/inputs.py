@@ -112,7 +112,7 @@ class InputQueue:
         return inputs
 
     def take_events(self) -> list[list[Any]]:
-        """Returns and clears the raw events, `[t_ms, name, value, key]` each."""
+        """Returns and clears the raw events, each of them `[t_ms, name, value, key]`."""
         events = list(self._events)
         self._events.clear()
         return events

@@ -91,7 +91,7 @@ def command(metadata: Iterable[str], encode: Iterable[str], **options: Any) -> R
     """
     from rlds_tools import recording
 
-    # Like `python -m`, so that the modules of the working directory can be imported.
+    # Makes the modules of the working directory importable, like `python -m`.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     return recording.record(

@@ -179,7 +179,7 @@ def _downsample(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if length <= 2 * _MAX_PIXEL_COLUMNS:
         return x, column
     chunks = np.array_split(np.arange(length), _MAX_PIXEL_COLUMNS)
-    # Infinite values would hide the finite ones.
+    # Infinite values would hide finite values.
     low, high = (np.where(np.isfinite(column), column, none) for none in (np.inf, -np.inf))
     pairs = [sorted((rows[np.argmin(low[rows])], rows[np.argmax(high[rows])])) for rows in chunks]
     kept_rows = np.array(pairs).reshape(-1)

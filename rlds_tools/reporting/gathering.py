@@ -188,7 +188,7 @@ def _choose_indices(
 
 
 def _choose_shown(scan: SplitScan, requested: Sequence[int]) -> tuple[ShownEpisode, ...]:
-    """Returns the episodes to show: requested ones, or extremes and faulty ones."""
+    """Returns the episodes to show: requested episodes, or extreme and faulty episodes."""
     indices, lengths, rewards = scan.table.index, scan.table.length, scan.table.reward
     stored_indices = [*map(scan.episodes.stored_index, indices.tolist())]
     rows = {index: row for row, index in enumerate(stored_indices)}

@@ -492,7 +492,7 @@ def states(data: ReportData) -> Markup:
 
 
 def tasks(data: ReportData) -> Markup:
-    """Renders the table of instructions, with the number of episodes of each."""
+    """Renders the table of instructions, with the number of episodes of each instruction."""
     instructions = data.scan.instructions
     if not instructions:
         return Markup("")

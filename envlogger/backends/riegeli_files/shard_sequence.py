@@ -55,7 +55,7 @@ def store_metadata(directory: epath.Path, metadata: Data, options: str) -> bool:
 
 
 class ShardSequence:
-    """Appends serialized steps to new shards of a directory, next to existing ones.
+    """Appends serialized steps to new shards of a directory, next to existing shards.
 
     Args:
       directory: The directory of the dataset.

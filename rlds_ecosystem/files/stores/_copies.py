@@ -34,7 +34,7 @@ from rlds_ecosystem.model.columns import concat_ranges
 
 try:
     import fcntl
-except ImportError:  # On Windows, blocks are not evicted.
+except ImportError:  # Windows evicts no blocks.
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["ChangedObjectError", "CopiedObjects"]
