@@ -129,7 +129,7 @@ cdef struct HighwayState:
 
 
 cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    # The result is independent of the byte order; compilers optimize the loop to a single load.
+    # The result is independent of the byte order; compilers emit a single load.
     return (<uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16 | <uint64_t>p[3] << 24
             | <uint64_t>p[4] << 32 | <uint64_t>p[5] << 40 | <uint64_t>p[6] << 48
             | <uint64_t>p[7] << 56)
