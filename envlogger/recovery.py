@@ -31,7 +31,7 @@ from rlds_ecosystem.files.whole_files import sync, write_atomically
 __all__ = ["RecoveryReport", "ShardReport", "recover"]
 
 # The number of positions in a record of an index.
-_RECORD_LENGTH = 1 << 16
+_POSITIONS_PER_RECORD = 1 << 16
 _WRITER_OPTIONS = "zstd:3"
 
 
@@ -316,8 +316,8 @@ def _write_index(shard: Shard, rebuilt: RebuiltShard, directory: epath.Path) -> 
 
 def _encode_positions(values: Sequence[int] | Sequence[tuple[int, int]]) -> list[Datum]:
     """Splits positions into records of an index."""
-    starts = range(0, len(values), _RECORD_LENGTH)
-    return [layout.encode_positions(values[i : i + _RECORD_LENGTH]) for i in starts]
+    starts = range(0, len(values), _POSITIONS_PER_RECORD)
+    return [layout.encode_positions(values[i : i + _POSITIONS_PER_RECORD]) for i in starts]
 
 
 def _encode_file(messages: Iterable[Message]) -> bytes:

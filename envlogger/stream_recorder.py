@@ -32,7 +32,7 @@ EPISODE_TOPIC = "/episode"
 """The topic of episode marks: true at the start, false at the end."""
 
 _MAX_PENDING_BYTES = 64 << 20
-_METADATA = """\
+_ROSBAG_METADATA = """\
 rosbag2_bagfile_information:
   version: 5
   storage_identifier: mcap
@@ -50,8 +50,8 @@ rosbag2_bagfile_information:
 _MAGIC = b"\x89MCAP0\r\n"
 _HEADER, _FOOTER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 1, 2, 3, 4, 5, 6, 15
 _MESSAGE_HEADER = struct.Struct("<BQHIQQ")
-_CDR = b"\0\1\0\0"  # The header of little-endian data.
-_LAYOUT = """\
+_CDR_HEADER = b"\0\1\0\0"  # The header of little-endian data.
+_ARRAY_SCHEMA = """\
 MultiArrayLayout layout
 {type}[] data
 ================================================================================
@@ -64,13 +64,13 @@ string label
 uint32 size
 uint32 stride
 """
-_TIME = """\
+_TIME_SCHEMA = """\
 ================================================================================
 MSG: builtin_interfaces/Time
 int32 sec
 uint32 nanosec
 """
-_IMAGE = f"""\
+_IMAGE_SCHEMA = f"""\
 std_msgs/Header header
 uint32 height
 uint32 width
@@ -82,13 +82,13 @@ uint8[] data
 MSG: std_msgs/Header
 builtin_interfaces/Time stamp
 string frame_id
-{_TIME}"""
-_VIDEO = f"""\
+{_TIME_SCHEMA}"""
+_VIDEO_SCHEMA = f"""\
 builtin_interfaces/Time timestamp
 string frame_id
 uint8[] data
 string format
-{_TIME}"""
+{_TIME_SCHEMA}"""
 _ROS_NUMBER_TYPES = {
     **{f"int{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)},
@@ -109,10 +109,10 @@ class _Cdr(io.BytesIO):
 
     def __init__(self) -> None:
         super().__init__()
-        self.write(_CDR)
+        self.write(_CDR_HEADER)
 
     def align(self, size: int) -> _Cdr:
-        self.write(b"\0" * (-(self.tell() - len(_CDR)) % size))
+        self.write(b"\0" * (-(self.tell() - len(_CDR_HEADER)) % size))
         return self
 
     def uint32(self, value: int) -> _Cdr:
@@ -147,15 +147,15 @@ class _Stream:
         self._is_image = len(self._shape) == 3 and self._dtype == np.uint8 and not is_video
         kind = _ROS_NUMBER_TYPES.get(self._dtype.name, "")
         if is_video:
-            schema = "foxglove_msgs/msg/CompressedVideo", _VIDEO
+            schema = "foxglove_msgs/msg/CompressedVideo", _VIDEO_SCHEMA
         elif self._is_image:
-            schema = "sensor_msgs/msg/Image", _IMAGE
+            schema = "sensor_msgs/msg/Image", _IMAGE_SCHEMA
         elif self._is_text:
             schema = "std_msgs/msg/String", "string data\n"
         elif kind and not self._shape:
             schema = f"std_msgs/msg/{kind}", f"{self._dtype.name} data\n"
         elif kind and kind != "Bool":
-            layout = _LAYOUT.replace("{type}", self._dtype.name)
+            layout = _ARRAY_SCHEMA.replace("{type}", self._dtype.name)
             schema = f"std_msgs/msg/{kind}MultiArray", layout
         else:
             raise UnsupportedTypeError(
@@ -281,7 +281,7 @@ class StreamRecorder(Closing):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             metadata_file = self.path.parent / "metadata.yaml"
             if not metadata_file.exists():
-                write_atomically(metadata_file, _METADATA.encode())
+                write_atomically(metadata_file, _ROSBAG_METADATA.encode())
             self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115
             texts = _encode_text("ros2") + _encode_text("rlds streams")
             self._file.write(_MAGIC + _record(_HEADER, texts))

@@ -12,7 +12,7 @@ PathType = str | os.PathLike[str]
 Buffer = bytes | bytearray | memoryview
 
 # The maximum number of bytes of a read: a damaged size in a file must not exhaust the memory.
-_READ_STEP = 1 << 22
+_MAX_READ_BYTES = 1 << 22
 
 
 class ClosedOnExit:
@@ -157,7 +157,7 @@ def _read(file: Any, read: Callable[[int], Any], size: int) -> Buffer:
 def _read_up_to(read: Callable[[int], Buffer], size: int) -> Buffer:
     pieces = []
     while size > 0:
-        piece = read(min(size, _READ_STEP))
+        piece = read(min(size, _MAX_READ_BYTES))
         if not piece:
             break
         pieces.append(piece)
@@ -224,7 +224,7 @@ class SequentialSource:
         """See `ByteSource`."""
         while pos > self._buffer_end():
             self.release(self._buffer_end())
-            self._buffer += self._read(min(pos - self._buffer_pos, _READ_STEP))
+            self._buffer += self._read(min(pos - self._buffer_pos, _MAX_READ_BYTES))
             if not self._buffer:
                 return self._buffer_pos
         self.release(pos)

@@ -26,10 +26,10 @@ import struct
 __all__ = ["CODECS", "Frame", "read_index"]
 
 CODECS = {"jpeg": 1, "webp": 2, "png": 3}
-_VERSION = 1
+_FORMAT_VERSION = 1
 _HEADER = struct.Struct("<BBHIIIffdHH")
-_INDEX = struct.Struct("<4xI")
-_FIRST, _LAST, _REDRAWN = 1, 2, 4
+_INDEX_FIELD = struct.Struct("<4xI")
+_IS_FIRST, _IS_LAST, _IS_REDRAWN = 1, 2, 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class Frame:
     def encode(self) -> bytes:
         """Returns the message."""
         action = self.action.encode()[:65535]
-        flags = _FIRST * self.is_first | _LAST * self.is_last | _REDRAWN * self.is_redrawn
+        flags = _IS_FIRST * self.is_first | _IS_LAST * self.is_last | _IS_REDRAWN * self.is_redrawn
         header = _HEADER.pack(
-            _VERSION,
+            _FORMAT_VERSION,
             CODECS[self.codec],
             flags,
             self.index & 0xFFFFFFFF,
@@ -101,7 +101,7 @@ class Frame:
         except (struct.error, KeyError):
             raise ValueError("not a frame message") from None
         end = _HEADER.size + size
-        if version != _VERSION or len(message) < end:
+        if version != _FORMAT_VERSION or len(message) < end:
             raise ValueError("not a frame message")
         return cls(
             index=index,
@@ -113,9 +113,9 @@ class Frame:
             total_reward=total,
             applied_input=applied,
             time=time,
-            is_first=bool(flags & _FIRST),
-            is_last=bool(flags & _LAST),
-            is_redrawn=bool(flags & _REDRAWN),
+            is_first=bool(flags & _IS_FIRST),
+            is_last=bool(flags & _IS_LAST),
+            is_redrawn=bool(flags & _IS_REDRAWN),
         )
 
 
@@ -125,5 +125,5 @@ def read_index(message: bytes) -> int:
     >>> read_index(Frame(index=7, step=0, picture=b"...", codec="png").encode())
     7
     """
-    index: int = _INDEX.unpack_from(message)[0]
+    index: int = _INDEX_FIELD.unpack_from(message)[0]
     return index

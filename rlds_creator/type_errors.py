@@ -6,9 +6,9 @@ import re
 
 __all__ = ["explain"]
 
-_WITH_PATH = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$\.?(.*)`)?", re.DOTALL)
+_PROBLEM_WITH_PATH = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$\.?(.*)`)?", re.DOTALL)
 _FIELD_PROBLEM = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
-_TYPES = {
+_TYPE_NOUNS = {
     "str": "text",
     "int": "a whole number",
     "float": "a number",
@@ -17,12 +17,12 @@ _TYPES = {
     "array": "a list",
     "object": "an object",
 }
-_BOUNDS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
+_BOUND_WORDS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
 _REPLACEMENTS = (
-    (r"`([^`]*)`", lambda match: " or ".join(_TYPES.get(x, x) for x in match[1].split(" | "))),
+    (r"`([^`]*)`", lambda match: " or ".join(_TYPE_NOUNS.get(x, x) for x in match[1].split(" | "))),
     (r"of length >= 1$", lambda _: "that is not empty"),
-    (r"of length ([<>]=) (\d+)$", lambda m: f"{_BOUNDS[m[1]]} {m[2]} characters or elements"),
-    (r"([<>]=?) ([-\d.]+)$", lambda match: f"{_BOUNDS[match[1]]} {float(match[2]):,.12g}"),
+    (r"of length ([<>]=) (\d+)$", lambda m: f"{_BOUND_WORDS[m[1]]} {m[2]} characters or elements"),
+    (r"([<>]=?) ([-\d.]+)$", lambda match: f"{_BOUND_WORDS[match[1]]} {float(match[2]):,.12g}"),
     (r"matching regex .*", lambda _: "of letters, digits, - and _"),
     (r"^Invalid enum value (.*)", lambda match: f"{match[1]} is not one of the choices"),
     (r"^E", lambda _: "e"),
@@ -37,7 +37,7 @@ def explain(error: Exception) -> str:
     >>> explain(ValueError("Object missing required field `type`"))
     'type: is missing.'
     """
-    match = _WITH_PATH.fullmatch(str(error))
+    match = _PROBLEM_WITH_PATH.fullmatch(str(error))
     assert match is not None
     problem, field_path = match[1], match[2] or ""
     if field_problem := _FIELD_PROBLEM.fullmatch(problem):

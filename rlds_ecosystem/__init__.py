@@ -23,7 +23,7 @@ DISTRIBUTION: str = "rlds-ecosystem"
 """The name of the distribution of this project."""
 
 # The distribution of the same packages that does not require TensorFlow.
-_LIGHT = f"{DISTRIBUTION}-light"
+_LIGHT_DISTRIBUTION = f"{DISTRIBUTION}-light"
 
 # Optional libraries by extra.
 _LIBRARIES = {
@@ -61,7 +61,7 @@ def _installed() -> tuple[str, str]:
     """Returns the name and the version of the installed distribution."""
     from importlib import metadata  # This import is slow, and rarely needed.
 
-    for name in (DISTRIBUTION, _LIGHT):
+    for name in (DISTRIBUTION, _LIGHT_DISTRIBUTION):
         try:
             return name, metadata.version(name)
         except metadata.PackageNotFoundError:

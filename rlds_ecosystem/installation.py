@@ -102,7 +102,7 @@ def explain_uncompiled(root: Path, package: str, *, error: ImportError) -> str:
       error: The error of importing the core.
     """
     checkout = root if (root / "setup.py").exists() else None
-    command = f"pip install --editable {checkout}" if checkout else _REINSTALL
+    command = f"pip install --editable {checkout}" if checkout else _REINSTALL_COMMAND
     built_files = [path.name for path in _compiled_files(root, package)]
     if any(f"_compiled{suffix}" in built_files for suffix in EXTENSION_SUFFIXES):
         return f"its compiled core does not load ({error}). Reinstall it: {command}"
@@ -125,7 +125,7 @@ def explain_uncompiled(root: Path, package: str, *, error: ImportError) -> str:
     return f"{subject} is not compiled, although that is possible: {command}"
 
 
-_REINSTALL = "pip install --force-reinstall --no-deps ., in the checkout it came from"
+_REINSTALL_COMMAND = "pip install --force-reinstall --no-deps ., in the checkout it came from"
 
 
 def _compiled_files(root: Path, package: str) -> list[Path]:

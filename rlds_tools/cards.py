@@ -50,8 +50,8 @@ _LICENSES = (
 _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 _WITHOUT_VIEWER = ("tfds", "envlogger")
 # Texts that no file of the dataset holds.
-_TEXTS = ("description", "license", "citation")
-_MAX_CHARACTERS = 201
+_USER_TEXTS = ("description", "license", "citation")
+_MAX_CELL_LENGTH = 201
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +243,7 @@ class _CardContent:
 
     def missing(self) -> tuple[str, ...]:
         """Returns the names of the facts that are missing."""
-        return tuple(fact for fact in _TEXTS if not self.texts[fact])
+        return tuple(fact for fact in _USER_TEXTS if not self.texts[fact])
 
     def all_tags(self) -> list[str]:
         """Returns the tags of the dataset, with tags of its storage format."""
@@ -482,7 +482,7 @@ def _lineage_section(metadata: Mapping[str, Any], lineage: Mapping[str, Any] | N
     rows = []
     for name, value in named_leaves(metadata):
         content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        rows.append([markdown.code(name), markdown.plain_text(shorten(content, _MAX_CHARACTERS))])
+        rows.append([markdown.code(name), markdown.plain_text(shorten(content, _MAX_CELL_LENGTH))])
     table = markdown.table(["recorded", "value"], rows)
     return f"{origin}\n\n{table}" if origin else table
 

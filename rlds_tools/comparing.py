@@ -15,7 +15,7 @@ import rlds
 from rlds.sources.episode_fields import ORIGIN, fields_of
 from rlds.sources.episodes import as_values
 from rlds.sources.source import Source, SourceError, files_of
-from rlds_ecosystem.model.fields import MEANING, Field, fields_text
+from rlds_ecosystem.model.fields import MEANING_ATTRIBUTES, Field, fields_text
 from rlds_ecosystem.model.names import suggest_names
 from rlds_ecosystem.model.nests import is_below, named_leaves
 from rlds_ecosystem.model.texts import shorten
@@ -32,9 +32,9 @@ __all__ = ["Difference", "Differences", "UnmatchedEpisode", "ValueDifference", "
 
 MATCHES = ("auto", "index", "id")
 # Fields that name the origin of an episode; `diff` reports their differences as notes.
-_PROVENANCE = (rlds.metadata.EPISODE_ID, ORIGIN)
+_ORIGIN_FIELDS = (rlds.metadata.EPISODE_ID, ORIGIN)
 # The maximum number of episodes that are named if only one dataset has them.
-_MAX_NAMED = 10
+_MAX_NAMED_EPISODES = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -378,7 +378,7 @@ class _Comparison:
                 # Values may all have the size that only one dataset declares.
                 differences = self.notes if _may_agree(*fields) else self.differences
                 differences.append(Difference(f"field {path}", *texts))
-        for attribute in MEANING:
+        for attribute in MEANING_ATTRIBUTES:
             self._compare_meaning(attribute)
 
     def _compare_meaning(self, attribute: str) -> None:
@@ -414,7 +414,7 @@ class _Comparison:
             if index is not None:
                 key = side, self.pair[0].split
                 num_unmatched, ids = self.unmatched.get(key, (0, []))
-                if num_unmatched < _MAX_NAMED:
+                if num_unmatched < _MAX_NAMED_EPISODES:
                     ids.append(_id_of(episodes, index))
                 self.unmatched[key] = num_unmatched + 1, ids
 
@@ -598,7 +598,7 @@ def _may_agree(one: Any, other: Any) -> bool:
 
 
 def _is_provenance(path: str) -> bool:
-    return any(is_below(path, name) for name in _PROVENANCE)
+    return any(is_below(path, name) for name in _ORIGIN_FIELDS)
 
 
 def _as_note(value: ValueDifference) -> Difference:

@@ -43,14 +43,14 @@ _CONTEXT = {
         )
     },
 }
-_TYPES = {
+_DATA_TYPES = {
     **{f"float{bits}": f"cr:Float{bits}" for bits in (16, 32, 64)},
     **{f"int{bits}": f"cr:Int{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"cr:UInt{bits}" for bits in (8, 16, 32, 64)},
     "bool": "sc:Boolean",
     "string": "sc:Text",
 }
-_ENCODINGS = {
+_MEDIA_TYPES = {
     ".json": "application/json",
     ".hdf5": "application/x-hdf5",
     ".h5": "application/x-hdf5",
@@ -191,7 +191,7 @@ def _file_set(files: Sequence[File]) -> dict[str, Any]:
 
 
 def _encoding(name: str) -> str:
-    encodings = [encoding for suffix, encoding in _ENCODINGS.items() if suffix in name]
+    encodings = [encoding for suffix, encoding in _MEDIA_TYPES.items() if suffix in name]
     return encodings[0] if encodings else "application/octet-stream"
 
 
@@ -220,7 +220,7 @@ def _record_set(
         "@id": name,
         "name": name,
         "description": description,
-        "field": [_field(name, field, prefix) for field in fields if field.dtype in _TYPES],
+        "field": [_field(name, field, prefix) for field in fields if field.dtype in _DATA_TYPES],
     }
 
 
@@ -231,7 +231,7 @@ def _field(record_set: str, field: InspectedField, prefix: str) -> dict[str, Any
         "@id": _id(record_set, field.name),
         "name": field.name,
         **({"description": field.notes} if field.notes else {}),
-        "dataType": _TYPES[field.dtype],
+        "dataType": _DATA_TYPES[field.dtype],
         **({"isArray": True, "arrayShape": shape} if shape else {}),
         "source": {"fileSet": {"@id": _DATA}, "extract": {"column": f"{prefix}{field.name}"}},
     }

@@ -26,14 +26,14 @@ __all__ = ["Policy", "RenderedFrames", "TimeLimit", "make_environment", "make_po
 
 Policy = Callable[[dm_env.TimeStep], Any]
 
-_ENVIRONMENTS = "Expected a Gymnasium id, dm_control:DOMAIN/TASK, catch, or module:function"
-_CATCH, _DM_CONTROL, _ATARI = "catch", "dm_control:", "ALE/"
-_CONSTANT = "constant:"
+_EXPECTED_NAMES = "Expected a Gymnasium id, dm_control:DOMAIN/TASK, catch, or module:function"
+_CATCH, _DM_CONTROL_PREFIX, _ATARI_PREFIX = "catch", "dm_control:", "ALE/"
+_CONSTANT_PREFIX = "constant:"
 # An identifier of Gymnasium may begin with the module that registers it.
 _GYMNASIUM_ID = re.compile(r"([\w.]+:)?([\w-]+/)?[\w-]+-v\d+")
 # The name of a task of dm_control in other libraries.
 _DM_CONTROL_TASK = re.compile(r"(?:dm_control/)?([a-z_]+)[/-]([a-z_]+)(?:-v\d+)?")
-_DEFAULT_SIZE = (320, 240)
+_DEFAULT_PICTURE_SIZE = (320, 240)
 
 
 # --- Environments.
@@ -75,14 +75,14 @@ def make_environment(
         from envlogger.testing.catch_env import Catch
 
         return Catch(seed=seed), environment
-    if environment.startswith(_DM_CONTROL):
-        return _make_dm_control(environment.removeprefix(_DM_CONTROL), seed), environment
+    if environment.startswith(_DM_CONTROL_PREFIX):
+        return _make_dm_control(environment.removeprefix(_DM_CONTROL_PREFIX), seed), environment
     if ":" in environment and not _GYMNASIUM_ID.fullmatch(environment):
         env = _call_factory(_import_object(environment), environment, seed)
         return _as_dm_env(env, seed), environment
     if difflib.get_close_matches(environment, [_CATCH]):
         raise ValueError(
-            f"no environment {environment!r}; did you mean {_CATCH!r}? {_ENVIRONMENTS}"
+            f"no environment {environment!r}; did you mean {_CATCH!r}? {_EXPECTED_NAMES}"
         )
     env = _make_gymnasium(environment, max_episode_steps, is_rendered, camera)
     return _as_dm_env(env, seed), environment
@@ -97,15 +97,15 @@ def _make_dm_control(name: str, seed: int) -> dm_env.Environment:
     domain, slash, task = name.partition("/")
     if not slash:
         raise ValueError(
-            f"{_DM_CONTROL}{name} has no task; expected dm_control:DOMAIN/TASK, such as "
+            f"{_DM_CONTROL_PREFIX}{name} has no task; expected dm_control:DOMAIN/TASK, such as "
             "dm_control:cartpole/swingup"
         )
     if sys.version_info >= (3, 13) and importlib.util.find_spec("dm_control") is None:
         raise ImportError(
-            f"{_DM_CONTROL}{name}: dm_control needs labmaze, which has no wheels for Python 3.13 "
-            "and later. Use Python 3.11 or 3.12"
+            f"{_DM_CONTROL_PREFIX}{name}: dm_control needs labmaze, which has no wheels for Python "
+            "3.13 and later. Use Python 3.11 or 3.12"
         )
-    with _one_line_errors(f"{_DM_CONTROL}{name}", install_command("dm_control")):
+    with _one_line_errors(f"{_DM_CONTROL_PREFIX}{name}", install_command("dm_control")):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # dm_control warns without a window.
             suite = import_extra("dm_control.suite")
@@ -138,7 +138,7 @@ def _make_gymnasium(
     name: str, max_episode_steps: int | None, is_rendered: bool, camera: int | str | None
 ) -> Any:
     gymnasium = import_extra("gymnasium")
-    if name.startswith(_ATARI):
+    if name.startswith(_ATARI_PREFIX):
         _register_atari(gymnasium)
     options: dict[str, Any] = {"render_mode": "rgb_array"} if is_rendered else {}
     if camera is not None:
@@ -153,7 +153,7 @@ def _make_gymnasium(
             except gymnasium.error.Error as error:
                 task = _DM_CONTROL_TASK.fullmatch(name)
                 hint = task.expand(r" Did you mean 'dm_control:\1/\2'?") if task else ""
-                raise ValueError(f"{error}{hint} {_ENVIRONMENTS}") from error
+                raise ValueError(f"{error}{hint} {_EXPECTED_NAMES}") from error
             except TypeError as error:  # The constructor lacks the argument `camera_id`.
                 if camera is None:
                     raise
@@ -341,7 +341,7 @@ class RenderedFrames(EnvironmentWrapper):
         env = self._environment
         try:
             if hasattr(env, "physics"):
-                width, height = self._size or _DEFAULT_SIZE
+                width, height = self._size or _DEFAULT_PICTURE_SIZE
                 camera = 0 if self._camera is None else self._camera
                 return np.array(env.physics.render(height, width, camera_id=camera))
             frame = env.render() if hasattr(env, "render") else None
@@ -383,7 +383,7 @@ def make_policy(policy: Any, action_spec: Any, *, seed: int) -> tuple[Policy, st
     if policy == "random":
         choose = _random_sampler(action_spec, np.random.default_rng(seed))
         return lambda timestep: choose(), policy
-    if isinstance(policy, str) and policy.startswith(_CONSTANT):
+    if isinstance(policy, str) and policy.startswith(_CONSTANT_PREFIX):
         action = _parse_constant(policy, action_spec)
         return lambda timestep: action, policy
     if isinstance(policy, str):
@@ -447,7 +447,7 @@ def _bounds(spec: specs.Array) -> tuple[Any, Any]:
 
 
 def _parse_constant(policy: str, spec: Any) -> Any:
-    text = policy.removeprefix(_CONSTANT)
+    text = policy.removeprefix(_CONSTANT_PREFIX)
     try:
         values = json.loads(f"[{text}]")
     except ValueError:

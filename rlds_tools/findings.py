@@ -18,7 +18,7 @@ _CHECKS = {check.name: check for check in CHECKS}
 
 _NUMBERS_AND_NAMES = r"'[^']*'|[-+]?\d[\d,.]*|\bnan\b|-?\binf\b"
 # The maximum number of episodes that a finding names.
-_MAX_NAMED = 10
+_MAX_NAMED_EPISODES = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,8 +92,8 @@ class FindingCollector:
         if index is None or earlier_finding.episodes[-1:] == (stored := self._stored_index(index),):
             return
         faulty.append(index)
-        episodes = (*earlier_finding.episodes, stored)[:_MAX_NAMED]
-        texts = (*earlier_finding.texts, text)[:_MAX_NAMED]
+        episodes = (*earlier_finding.episodes, stored)[:_MAX_NAMED_EPISODES]
+        texts = (*earlier_finding.texts, text)[:_MAX_NAMED_EPISODES]
         self._findings[key] = dataclasses.replace(
             earlier_finding, count=earlier_finding.count + 1, episodes=episodes, texts=texts
         )

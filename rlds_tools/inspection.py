@@ -461,7 +461,7 @@ def _inspect(path: str, format: str | None, options: Mapping[str, Any]) -> Inspe
             return _from_summary(path, tfds_files.summarize(folder))
         except (FileNotFoundError, NotADirectoryError):
             pass  # The path may have another format.
-    if format is None and path.endswith(tuple(_RECORD_FILES)) and os.path.isfile(path):
+    if format is None and path.endswith(tuple(_RECORD_FORMATS)) and os.path.isfile(path):
         return _count_records(path)
     try:
         return _from_source(path, format, options)
@@ -713,7 +713,7 @@ def _flags_last(fields: Iterable[InspectedField]) -> tuple[InspectedField, ...]:
 
 # --- Other formats.
 
-_RECORD_FILES = {".riegeli": "riegeli", ".array_record": "array_record", ".tfrecord": "tfrecord"}
+_RECORD_FORMATS = {".riegeli": "riegeli", ".array_record": "array_record", ".tfrecord": "tfrecord"}
 
 
 def _count_records(path: str) -> RecordFile:
@@ -724,8 +724,8 @@ def _count_records(path: str) -> RecordFile:
         with riegeli.RecordReader(open(path, "rb")) as reader:
             records = sum(1 for _ in reader.read_records())
     else:
-        records = len(tfds_files.open_record_file(path, _RECORD_FILES[suffix]))
-    return RecordFile(path, _RECORD_FILES[suffix], records, os.path.getsize(path))
+        records = len(tfds_files.open_record_file(path, _RECORD_FORMATS[suffix]))
+    return RecordFile(path, _RECORD_FORMATS[suffix], records, os.path.getsize(path))
 
 
 def _from_source(path: str, format: str | None, options: Mapping[str, Any]) -> Inspection:

@@ -6,7 +6,7 @@ import html
 
 __all__ = ["Markup", "join", "tag"]
 
-_WITHOUT_END = ("br", "img", "input", "meta", "path", "line", "rect")
+_EMPTY_ELEMENTS = ("br", "img", "input", "meta", "path", "line", "rect")
 
 
 class Markup(str):
@@ -33,8 +33,8 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | bool | 
         for key, value in ((k.rstrip("_").replace("_", "-"), v) for k, v in attributes.items())
         if value is not None and value is not False
     )
-    if name in _WITHOUT_END:
-        return Markup(f"<{name}{attrs}>" if name in _WITHOUT_END[:4] else f"<{name}{attrs}/>")
+    if name in _EMPTY_ELEMENTS:
+        return Markup(f"<{name}{attrs}>" if name in _EMPTY_ELEMENTS[:4] else f"<{name}{attrs}/>")
     return Markup(f"<{name}{attrs}>{join(*children)}</{name}>")
 
 

@@ -20,7 +20,7 @@ __all__ = ["declared_length", "indices_at", "indices_of", "instructions_in", "is
 
 # The minimum number and the maximum size of episodes for several processes: starting a process
 # takes seconds, and episodes are copied between processes.
-_MIN_EPISODES_FOR_JOBS, _MAX_SMALL_BYTES = 5_000, 1 << 18
+_MIN_EPISODES_FOR_JOBS, _MAX_EPISODE_SIZE = 5_000, 1 << 18
 _CHUNK_EPISODES, _CHUNK_BYTES = 128, 32 << 20
 
 
@@ -85,7 +85,7 @@ def read_all(
     for index in itertools.islice(remaining_indices, 1):
         episode = _read(episodes, index)
         yield index, episode
-        if jobs > 1 and episodes.has_random_access and _episode_bytes(episode) <= _MAX_SMALL_BYTES:
+        if jobs > 1 and episodes.has_random_access and _episode_bytes(episode) <= _MAX_EPISODE_SIZE:
             ahead = list(itertools.islice(remaining_indices, _MIN_EPISODES_FOR_JOBS))
             remaining_indices = itertools.chain(ahead, remaining_indices)
             if len(ahead) == _MIN_EPISODES_FOR_JOBS:

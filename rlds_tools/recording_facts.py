@@ -10,7 +10,7 @@ from rlds_tools.results import Block, Table, count
 
 __all__ = ["recording_facts"]
 
-_SHOWN_TASKS = 5
+_MAX_TASKS = 5
 
 
 def recording_facts(
@@ -41,10 +41,10 @@ def recording_facts(
     tasks = lerobot.get("tasks")
     tasks = list(map(_dict, tasks)) if isinstance(tasks, list) else []
     if tasks:
-        texts = [str(task.get("task")) for task in tasks[:_SHOWN_TASKS]]
+        texts = [str(task.get("task")) for task in tasks[:_MAX_TASKS]]
         counts = {text: f" ({count(episodes.get(text, 0), 'episode')})" for text in texts}
         lines = "; ".join(shorten(text, 80) + counts[text] * bool(episodes) for text in texts)
-        yield f"{count(len(tasks), 'task')}: {lines}{'; …' if len(tasks) > _SHOWN_TASKS else ''}"
+        yield f"{count(len(tasks), 'task')}: {lines}{'; …' if len(tasks) > _MAX_TASKS else ''}"
 
 
 def _camera_row(name: str, feature: Mapping[str, Any]) -> list[str]:

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # The maximum number of characters of a table cell.
-_MAX_CELL = 1000
+_CELL_LENGTH = 1000
 
 # Renders a line for a terminal, given the line and the name of its style.
 Style = Callable[[str, str], str]
@@ -129,7 +129,7 @@ def _table_lines(table: Table, style: Style) -> Iterable[str]:
     is_number = [heading.startswith(">") for heading in table.columns]
     headings = [heading.removeprefix(">") for heading in table.columns]
     rows = [
-        [shorten(printable(cell), _MAX_CELL) for cell in row] for row in (headings, *table.rows)
+        [shorten(printable(cell), _CELL_LENGTH) for cell in row] for row in (headings, *table.rows)
     ]
     widths = [max(map(len, column)) for column in zip(*rows)]
     for position, row in enumerate(rows):

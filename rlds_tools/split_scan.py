@@ -41,12 +41,12 @@ __all__ = ["SplitScan", "open_splits"]
 # The largest batch of steps to check at once, in steps and in bytes.
 _MAX_BATCH_STEPS, _MAX_BATCH_BYTES = 4096, 32 << 20
 # The maximum size of a field whose elements have a meaning, and of the counter of instructions.
-_MAX_ELEMENTS, _MAX_TEXTS = 4096, 10_000
+_MAX_FIELD_ELEMENTS, _MAX_INSTRUCTIONS = 4096, 10_000
 
 # Consecutive unreadable episodes after which reading stops.
 _MAX_UNREADABLE = 1000
 _MAIN_FIELDS = (rlds.OBSERVATION, rlds.ACTION)
-_PLACEHOLDERS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
+_TRANSITION_FIELDS = (rlds.ACTION, rlds.REWARD, rlds.DISCOUNT)
 # The maximum length of a suspiciously short episode, and the minimum steps to report a constant.
 _MAX_SHORT_STEPS, _MIN_STEPS_TO_JUDGE = 2, 10
 # The minimum share of episodes whose first action is zero, and the maximum share of other zeros.
@@ -293,7 +293,7 @@ class SplitScan:
     def _count_instructions(self, index: int, episode: SourceEpisode) -> None:
         for path, texts in instructions_in(episode).items():
             for text in sorted({*texts}):
-                if len(self.instructions) < _MAX_TEXTS or text in self.instructions:
+                if len(self.instructions) < _MAX_INSTRUCTIONS or text in self.instructions:
                     self.instructions[text] += 1
             if not any(map(str.strip, texts)):
                 self._add_finding("task", f"{path} is empty", index, path)
@@ -366,7 +366,7 @@ class SplitScan:
         is_placeholder[end_rows - 1] = [row.is_final_known for row in rows]
         all_valid = np.ones(end_rows[-1], np.bool_)
         for path, statistics in self.numeric_fields.items():
-            has_placeholders = root_of(path) in _PLACEHOLDERS
+            has_placeholders = root_of(path) in _TRANSITION_FIELDS
             num_before = statistics.not_finite.sum()
             statistics.add(columns[path], ~is_placeholder if has_placeholders else all_valid)
             is_validated = any(is_below(path, name) for name in self._finite)
@@ -465,7 +465,7 @@ class SplitScan:
 def _is_numeric(field: Any) -> bool:
     if not isinstance(field, Field) or field.encoding or field.column_dtype.kind not in "biuf":
         return False
-    return 0 < math.prod(size or 0 for size in field.shape) <= _MAX_ELEMENTS
+    return 0 < math.prod(size or 0 for size in field.shape) <= _MAX_FIELD_ELEMENTS
 
 
 def _describe(violation: validation.Violation) -> str:

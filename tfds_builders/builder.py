@@ -40,7 +40,7 @@ __all__ = ["NamedBuilder", "SourceBuilder", "check_name", "convert", "prepared"]
 
 _FLOAT64 = "float64"
 # The options of a DownloadConfig that would change the content of a dataset, which are rejected.
-_UNSUPPORTED = {
+_UNSUPPORTED_OPTIONS = {
     "max_examples_per_split": "pass a source with fewer episodes",
     "ignore_duplicates": "correct the source: the keys of its episodes must be unique",
 }
@@ -519,7 +519,7 @@ class NamedBuilder(SourceBuilder, skip_registration=True):  # type: ignore[call-
 def _check_config(config: tfds.download.DownloadConfig | None) -> tfds.download.DownloadConfig:
     """Returns a config without options that would change the content of a dataset."""
     config = config or tfds.download.DownloadConfig()
-    for option, remedy in _UNSUPPORTED.items():
+    for option, remedy in _UNSUPPORTED_OPTIONS.items():
         if getattr(config, option) not in (None, False):
             raise ValueError(f"DownloadConfig: {option} is not supported; {remedy}")
     if (num_shards := config.num_shards) is not None and num_shards < 1:

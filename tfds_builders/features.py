@@ -24,7 +24,7 @@ __all__ = ["feature_of", "features_of"]
 
 # The keys of the class of a feature in features.json, in newer and older files.
 _CLASS_KEYS = {"pythonClassName", "python_class_name", "type"}
-_FEATURES = "tensorflow_datasets.core.features."
+_TFDS_MODULE = "tensorflow_datasets.core.features."
 
 
 def feature_of(field: Any, *, images_as_png: bool = True, path: str = "") -> Any:
@@ -98,7 +98,7 @@ def _check_classes(file: epath.Path) -> None:
 
 
 def _check_class(name: Any, file: epath.Path) -> None:
-    if not isinstance(name, str) or name.startswith(_FEATURES):  # A field may be called "type".
+    if not isinstance(name, str) or name.startswith(_TFDS_MODULE):  # A field may be called "type".
         return
     if name.rpartition(".")[0] not in sys.modules:
         raise SourceError(

@@ -30,7 +30,7 @@ from rlds.formats.rlu import (
 from tfds_builders.builder import SourceBuilder
 from tfds_builders.formats import RldsEnvlogger
 
-_HERE = epath.Path(__file__).parent
+_TABLES_FOLDER = epath.Path(__file__).parent
 
 
 # --- D4RL.
@@ -66,7 +66,7 @@ class RldsD4rl(SourceBuilder):
             for dataset in DATASETS.values()
         ),
     ]
-    url_infos = load_url_infos(_HERE / "d4rl_checksums.tsv")
+    url_infos = load_url_infos(_TABLES_FOLDER / "d4rl_checksums.tsv")
     source_class = D4rlSource
 
     def url(self) -> str | None:
@@ -82,7 +82,7 @@ class _PublishedLogs(RldsEnvlogger, skip_registration=True):  # type: ignore[cal
     """Published archives of logs, one for each config."""
 
     ARCHIVES: ClassVar[dict[str, str]]
-    url_infos = load_url_infos(_HERE / "published_logs.tsv")
+    url_infos = load_url_infos(_TABLES_FOLDER / "published_logs.tsv")
 
     def url(self) -> str | None:
         """Returns the URL of the published archive."""

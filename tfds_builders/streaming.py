@@ -35,7 +35,7 @@ _MAX_GROUP_BYTES = 1 << 21
 # The approximate bytes of a step in a log besides its values.
 _STEP_OVERHEAD_BYTES = 128
 # The alignment of tensors that TensorFlow can slice without a copy.
-_ALIGNMENT = 64
+_ALIGNMENT_BYTES = 64
 
 
 def episodes_from_logs(
@@ -443,7 +443,7 @@ def _split(columns: tf.Tensor, lengths: tf.Tensor, leaf: tf.TensorSpec) -> list[
     """Splits the columns of a group by episode."""
     shape = [None, *leaf.shape]
     columns.set_shape(shape)
-    if _size_of(leaf) % _ALIGNMENT == 0 < _size_of(leaf):
+    if _size_of(leaf) % _ALIGNMENT_BYTES == 0 < _size_of(leaf):
         # A copy, because a slice would keep the memory of all columns alive.
         count = leaf.shape.num_elements()
         slices = tf.split(tf.reshape(columns, [-1]), lengths * count, num=lengths.shape[0])

@@ -41,13 +41,13 @@ __all__ = [
 _SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
 
 # The tags of the fields of `tf.train.Feature`, of the lists in it, and of the messages around it.
-_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
-_ITEMS = b"\x0a"
-_FEATURES = _ENTRY = _KEY = b"\x0a"
-_VALUE = b"\x12"
+_BYTES_LIST_TAG, _FLOAT_LIST_TAG, _INT64_LIST_TAG = b"\x0a", b"\x12", b"\x1a"
+_ITEMS_TAG = b"\x0a"
+_FEATURES_TAG = _ENTRY_TAG = _KEY_TAG = b"\x0a"
+_VALUE_TAG = b"\x12"
 
 # Field heads of examples differ only in sizes, and most heads have the same length.
-_NUM_HEADS = 1 << 14
+_MAX_CACHED_HEADS = 1 << 14
 
 # The largest integer up to which float64 is exact.
 _MAX_EXACT_INTEGER = 1 << 53
@@ -74,7 +74,7 @@ Fields = Iterator[tuple[str, FieldLists]]
 Path = tuple[str | None, ...]
 """The names that lead to a feature; None leads from a sequence to its elements."""
 
-_COLUMNS = (Mapping, np.ndarray, RaggedColumn)
+_COLUMN_TYPES = (Mapping, np.ndarray, RaggedColumn)
 
 _Fallback = Callable[[Path, Any, np.ndarray], Fields]
 
@@ -177,7 +177,7 @@ class ExampleEncoder:
         if type(feature) is Features:
             for name, child, child_values in _children(feature, values, path):
                 yield from self._encode_values(child, child_values, (*path, name), offsets)
-        elif isinstance(feature, Dataset) and isinstance(values, _COLUMNS):
+        elif isinstance(feature, Dataset) and isinstance(values, _COLUMN_TYPES):
             lengths = set(_lengths(values)) | (set() if offsets is None else {int(offsets[-1])})
             if len(lengths) > 1:
                 raise ValueError(f"{_name(path)}: the columns differ in length: {sorted(lengths)}")
@@ -257,20 +257,20 @@ def _join_fields(fields: Fields) -> list[bytes]:
         pieces.append([b"" if size is None else _head(key, tag, is_packed, size) for size in sizes])
         pieces.append([content or b"" for content in contents])
     return [
-        b"".join((_FEATURES, encode_varint(sum(map(len, example))), *example))
+        b"".join((_FEATURES_TAG, encode_varint(sum(map(len, example))), *example))
         for example in zip(*pieces, strict=True)
     ]
 
 
-@functools.lru_cache(_NUM_HEADS)
+@functools.lru_cache(_MAX_CACHED_HEADS)
 def _head(key: str, tag: bytes, is_packed: bool, size: int) -> bytes:
     """Returns the bytes before the content of a field: proto tags, lengths and the name."""
-    items = _ITEMS + encode_varint(size) if is_packed and size else b""
+    items = _ITEMS_TAG + encode_varint(size) if is_packed and size else b""
     size += len(items)
     feature = tag + encode_varint(size) if tag else b""
     size += len(feature)
-    entry = delimited(_KEY, key.encode()) + _VALUE + encode_varint(size)
-    return b"".join((_ENTRY, encode_varint(len(entry) + size), entry, feature, items))
+    entry = delimited(_KEY_TAG, key.encode()) + _VALUE_TAG + encode_varint(size)
+    return b"".join((_ENTRY_TAG, encode_varint(len(entry) + size), entry, feature, items))
 
 
 # --- Values and rows.
@@ -283,7 +283,7 @@ def feature_at(features: Any, path: Path) -> Any:
     return features
 
 
-@functools.lru_cache(_NUM_HEADS)
+@functools.lru_cache(_MAX_CACHED_HEADS)
 def _name(path: Path) -> str:
     """Returns the name of a feature in examples."""
     return "/".join(name for name in path if name is not None)
@@ -538,7 +538,7 @@ def _encode_lists(rows: np.ndarray, offsets: np.ndarray) -> FieldLists | None:
             # Like TFDS, the conversion through float64 turns signalling NaNs into quiet NaNs.
             floats = rows.astype(np.float64).astype("<f4")
         contents = _slice_bytes(floats.tobytes(), offsets * (4 * width))
-        return FieldLists(contents, _FLOAT_LIST, is_packed=True)
+        return FieldLists(contents, _FLOAT_LIST_TAG, is_packed=True)
     if rows.dtype.kind in "bui":
         return _encode_int64s(rows, offsets * width)
     return None
@@ -547,11 +547,11 @@ def _encode_lists(rows: np.ndarray, offsets: np.ndarray) -> FieldLists | None:
 def _encode_raw_lists(rows: np.ndarray, offsets: np.ndarray) -> FieldLists:
     """Returns byte-string lists of rows, which have the same length."""
     size = rows.nbytes // max(len(rows), 1)
-    head = _ITEMS + encode_varint(size)
+    head = _ITEMS_TAG + encode_varint(size)
     items = np.empty((len(rows), len(head) + size), np.uint8)
     items[:, : len(head)] = np.frombuffer(head, np.uint8)
     items[:, len(head) :] = np.frombuffer(rows.tobytes(), np.uint8).reshape(len(rows), size)
-    return FieldLists(_slice_bytes(items.tobytes(), offsets * items.shape[1]), _BYTES_LIST)
+    return FieldLists(_slice_bytes(items.tobytes(), offsets * items.shape[1]), _BYTES_LIST_TAG)
 
 
 def bytes_lists(values: Iterable[bytes], offsets: np.ndarray) -> FieldLists:
@@ -561,15 +561,15 @@ def bytes_lists(values: Iterable[bytes], offsets: np.ndarray) -> FieldLists:
       values: The strings of all examples.
       offsets: The offset of the first string of each example, and the end of the strings.
     """
-    items = [delimited(_ITEMS, value) for value in values]
+    items = [delimited(_ITEMS_TAG, value) for value in values]
     bounds = itertools.pairwise(offsets.tolist())
-    return FieldLists([b"".join(items[start:end]) for start, end in bounds], _BYTES_LIST)
+    return FieldLists([b"".join(items[start:end]) for start, end in bounds], _BYTES_LIST_TAG)
 
 
 def _encode_int64s(values: np.ndarray, offsets: np.ndarray) -> FieldLists:
     data, ends = encode_varints(values.ravel())
     bounds = offsets if ends is None else ends[offsets]
-    return FieldLists(_slice_bytes(data, bounds), _INT64_LIST, is_packed=True)
+    return FieldLists(_slice_bytes(data, bounds), _INT64_LIST_TAG, is_packed=True)
 
 
 def _slice_bytes(data: bytes, bounds: np.ndarray) -> list[bytes]:

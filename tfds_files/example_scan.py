@@ -109,7 +109,7 @@ def _find_layout(leaf: Leaf, sequence: str) -> FieldLayout:
     return FieldLayout(leaf.name, kind, name, count * dtype.itemsize, in_sequence)
 
 
-_LISTS = {"floats": FLOATS, "integers": INTS, "bytes": BYTES, "strings": BYTES}
+_LIST_OF_KIND = {"floats": FLOATS, "integers": INTS, "bytes": BYTES, "strings": BYTES}
 
 
 class Scanner:
@@ -156,7 +156,7 @@ class Scanner:
             if not layout.kind:
                 continue
             column = self._columns[layout.name.encode()]
-            is_present = kinds[:, column] == _LISTS[layout.kind]
+            is_present = kinds[:, column] == _LIST_OF_KIND[layout.kind]
             is_present &= ~is_irregular & (list_ends[:, column] > list_starts[:, column])
             rows = np.flatnonzero(is_present)
             start, end = list_starts[rows, column], list_ends[rows, column]

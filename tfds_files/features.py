@@ -34,7 +34,7 @@ __all__ = [
     "read_features",
 ]
 
-_MODULE = "tensorflow_datasets.core.features."
+_TFDS_MODULE = "tensorflow_datasets.core.features."
 _ENCODINGS = ("none", "bytes", "zlib")
 # The maximum depth of nesting; a deeper file counts as damaged.
 _MAX_DEPTH = 50
@@ -72,7 +72,7 @@ class Feature:
         {'dimensions': ['3', '-1']}
         """
         kind, class_name = _kind_of(self)
-        tree = {"pythonClassName": self.class_name or _MODULE + class_name}
+        tree = {"pythonClassName": self.class_name or _TFDS_MODULE + class_name}
         if self.doc:
             tree["description"] = self.doc
         if self.value_range:

@@ -32,8 +32,8 @@ from tfds_files.summary import INFO_FILE, METADATA_FILE, find, read_json
 __all__ = ["DatasetFolder", "RecordRange", "Split", "find_folder", "open_folder", "shard_name"]
 
 TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
-_MIN_DIGITS = 5
-_MANY_SHARDS = 10_000
+_MIN_SHARD_DIGITS = 5
+_MAX_SEARCHED_SHARDS = 10_000
 
 
 class RecordRange(NamedTuple):
@@ -309,7 +309,7 @@ def _read_splits(folder: DatasetFolder) -> Iterator[Split]:
             lengths = [int(length) for length in split.get("shardLengths", [])]
             if min(lengths, default=0) < 0 or sum(lengths) > sys.maxsize:
                 raise ValueError("the lengths of shards are negative or too large")
-            if len(lengths) > _MANY_SHARDS:  # The search for a missing file is slow.
+            if len(lengths) > _MAX_SEARCHED_SHARDS:  # The search for a missing file is slow.
                 num_files = len(stores.list_directory(folder.directory))
                 if num_files < len(lengths):
                     raise ValueError(f"{len(lengths):,} shards, but only {num_files:,} files")
@@ -348,7 +348,7 @@ def shard_name(
     >>> shard_name("{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "a", "train", "tfrecord", 1, 2)
     'a-train.tfrecord-00001-of-00002'
     """
-    digits = max(len(str(count)), _MIN_DIGITS)
+    digits = max(len(str(count)), _MIN_SHARD_DIGITS)
     shard, total = f"{index:0{digits}d}", f"{count:0{digits}d}"
     fields = {
         "DATASET": name,

@@ -12,11 +12,11 @@ A shard is written as a draft file. A complete draft is renamed to its number, a
 in `dataset_info.json`, which is replaced atomically. Readers see only complete shards, and writers
 never change an existing shard. Several writers may append to a dataset at a time.
 
-A killed writer leaves its draft, readable except for its end: `recover` publishes it as a shard.
-Drafts of running writers are locked; the system releases the lock with the process.
+A killed writer leaves its draft. `recover` moves the incomplete end to `<name of the draft>.torn`,
+and publishes the rest as a shard. Drafts of running writers are locked until their process ends.
 
 Drafts are always TFRecord files, because incomplete files of other formats cannot be read. For
-these formats, a draft is copied to a file `<name of the draft>.whole`, and then removed.
+these formats, a draft is converted to a file `<name of the draft>.whole`, and then removed.
 
 Replacing `dataset_info.json` replaces a split: the new files have other names than the old ones,
 which are removed afterwards.
@@ -79,8 +79,8 @@ _DRAFT_FORMAT = "tfrecord"
 _FILE_FORMATS = ("tfrecord", "array_record")
 _INFO_DRAFT_PREFIX = ".info-draft-"
 _REPLACEMENT_PREFIX = ".replacement-"
-_WHOLE_SUFFIX = ".whole"
-_TRUNCATED_SUFFIX = ".torn"
+_CONVERTED_SUFFIX = ".whole"  # A copy of a draft in the file format of the dataset.
+_PARTIAL_SUFFIX = ".torn"  # The incomplete end of the draft of a killed writer.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,7 +288,7 @@ class GrowingDataset:
                         os.close(lock)
                 for path in self._draft_files(split["name"]):
                     # Drafts are removed after copying, so a file without a draft is complete.
-                    if path.suffix == _WHOLE_SUFFIX and not _draft_of(path).exists():
+                    if path.suffix == _CONVERTED_SUFFIX and not _draft_of(path).exists():
                         self._publish(info, split, path, self._size(path))
                 num_new = sum(_shard_lengths(split)) - num_before
                 if num_new:
@@ -348,7 +348,7 @@ class GrowingDataset:
         """Returns a file with the content of a draft in the format of the dataset, synced."""
         path = draft
         if self._file_format != _DRAFT_FORMAT:
-            path = draft.with_name(draft.name + _WHOLE_SUFFIX)
+            path = draft.with_name(draft.name + _CONVERTED_SUFFIX)
             write_records(path, self._file_format, valid_records(draft))
         sync(path)
         return path
@@ -408,12 +408,12 @@ class GrowingDataset:
             with contextlib.closing(open_record_file(path, self._file_format)) as file:
                 return _ShardSize(len(file), path.stat().length)
         except TfdsFilesError:  # The size of a damaged draft is unknown.
-            path.replace(_truncated_path(path))
+            path.replace(_partial_path(path))
             return _ShardSize(0, 0)
 
     def _drafts(self, split: str) -> list[epath.Path]:
         paths = self._draft_files(split)
-        return [path for path in paths if path.suffix not in (_TRUNCATED_SUFFIX, _WHOLE_SUFFIX)]
+        return [path for path in paths if path.suffix not in (_PARTIAL_SUFFIX, _CONVERTED_SUFFIX)]
 
     def _draft_files(self, split: str) -> list[epath.Path]:
         prefix = self._draft_prefix(split)
@@ -834,14 +834,14 @@ def _truncate_to_complete(path: epath.Path) -> _ShardSize:
     if path.stat().length > size.file_size:
         with path.open("rb") as file:
             file.seek(size.file_size)
-            _truncated_path(path).write_bytes(file.read())
+            _partial_path(path).write_bytes(file.read())
         os.truncate(path, size.file_size)
     return size
 
 
-def _truncated_path(path: epath.Path) -> epath.Path:
-    return path.with_name(f".{path.name.removeprefix('.')}{_TRUNCATED_SUFFIX}")
+def _partial_path(path: epath.Path) -> epath.Path:
+    return path.with_name(f".{path.name.removeprefix('.')}{_PARTIAL_SUFFIX}")
 
 
 def _draft_of(file: epath.Path) -> epath.Path:
-    return file.with_name(file.name.removesuffix(_WHOLE_SUFFIX))
+    return file.with_name(file.name.removesuffix(_CONVERTED_SUFFIX))

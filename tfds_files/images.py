@@ -15,9 +15,9 @@ from tfds_files.features import Image
 
 __all__ = ["decode_image", "is_plausible"]
 
-_MODES = {None: "RGB", 1: "L", 3: "RGB", 4: "RGBA"}
+_MODES = {None: "RGB", 1: "L", 3: "RGB", 4: "RGBA"}  # The modes by the number of channels.
 # Mode conversions in which Pillow equals TensorFlow: values are copied, added or dropped.
-_EXACT = {
+_EXACT_CONVERSIONS = {
     "1": ("L", "RGB", "RGBA"),
     "L": ("RGB", "RGBA"),
     "LA": ("L", "RGB", "RGBA"),
@@ -74,7 +74,7 @@ def _decode_by_pillow(data: bytes, mode: str) -> np.ndarray:
         if not is_plausible(data, image.height, image.width):
             raise DamagedFileError(f"{image.width} x {image.height} pixels in {len(data)} bytes")
         if image.mode != mode:
-            if image.mode not in _EXACT or mode not in _EXACT[image.mode]:
+            if image.mode not in _EXACT_CONVERSIONS or mode not in _EXACT_CONVERSIONS[image.mode]:
                 raise UnsupportedFileError(
                     f"an image with the channels {image.mode}, expected {mode}; "
                     "tensorflow_datasets may read it"

@@ -41,9 +41,9 @@ FOLDER = ".feeds"
 """The folder of indexes in the folder of a dataset."""
 
 _VERSION = 1
-_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
-_ALIGNMENT = 64
-_CHECKSUM_STEP = 1 << 18
+_LENGTH_STRUCT, _CHECKSUM_STRUCT = struct.Struct("<Q"), struct.Struct("<I")
+_ALIGNMENT_BYTES = 64
+_CRC_BLOCK_BYTES = 1 << 18
 
 
 def save(index: ShardIndex, *, cache: bool = True) -> None:
@@ -180,15 +180,15 @@ def _encode(index: ShardIndex) -> bytes:
         "num_entries": {name: len(ends) for name, (_, ends) in index.string_ends.items()},
     }
     encoded = json.dumps(header).encode()
-    pieces = [_LENGTH.pack(len(encoded)), encoded]
-    position = len(encoded) + _LENGTH.size
+    pieces = [_LENGTH_STRUCT.pack(len(encoded)), encoded]
+    position = len(encoded) + _LENGTH_STRUCT.size
     for array in arrays.values():
         content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-        padding = -position % _ALIGNMENT
+        padding = -position % _ALIGNMENT_BYTES
         pieces += [bytes(padding), content]
         position += padding + len(content)
     body = b"".join(pieces)
-    return body + _CHECKSUM.pack(google_crc32c.value(body))
+    return body + _CHECKSUM_STRUCT.pack(google_crc32c.value(body))
 
 
 def _create_header(sequence: str, layouts: tuple[FieldLayout, ...]) -> dict[str, Any]:
@@ -200,13 +200,13 @@ def _map_index(path: Path) -> memoryview:
     if not path.is_file():  # A pipe might block.
         raise _InvalidIndexError
     raw, _ = map_file(path)
-    if len(raw) < _LENGTH.size + _CHECKSUM.size:
+    if len(raw) < _LENGTH_STRUCT.size + _CHECKSUM_STRUCT.size:
         raise _InvalidIndexError
-    body, stored = raw[: -_CHECKSUM.size], raw[-_CHECKSUM.size :]
+    body, stored = raw[: -_CHECKSUM_STRUCT.size], raw[-_CHECKSUM_STRUCT.size :]
     checksum = 0
-    for start in range(0, len(body), _CHECKSUM_STEP):  # Slices: the library copies other buffers.
-        checksum = google_crc32c.extend(checksum, bytes(body[start : start + _CHECKSUM_STEP]))
-    if checksum != _CHECKSUM.unpack(stored)[0]:
+    for start in range(0, len(body), _CRC_BLOCK_BYTES):  # Slices: the library copies other buffers.
+        checksum = google_crc32c.extend(checksum, bytes(body[start : start + _CRC_BLOCK_BYTES]))
+    if checksum != _CHECKSUM_STRUCT.unpack(stored)[0]:
         raise _InvalidIndexError
     return body
 
@@ -215,12 +215,12 @@ def _parse_index(
     body: memoryview, path: str, sequence: str, layouts: tuple[FieldLayout, ...]
 ) -> ShardIndex:
     """Returns the index that is stored in a file."""
-    (length,) = _LENGTH.unpack(body[: _LENGTH.size])
-    position = _LENGTH.size + length
+    (length,) = _LENGTH_STRUCT.unpack(body[: _LENGTH_STRUCT.size])
+    position = _LENGTH_STRUCT.size + length
     if position > len(body):
         raise _InvalidIndexError
     try:
-        header = json.loads(bytes(body[_LENGTH.size : position]))
+        header = json.loads(bytes(body[_LENGTH_STRUCT.size : position]))
         if any(header[key] != value for key, value in _create_header(sequence, layouts).items()):
             raise _InvalidIndexError
         count = _parse_count(header["num_examples"])
@@ -234,7 +234,7 @@ def _parse_index(
             columns[f"ends/{name}"] = "<u4", (_parse_count(header["num_entries"][name]),)
         arrays = {}
         for name, (dtype, shape) in columns.items():
-            position += -position % _ALIGNMENT
+            position += -position % _ALIGNMENT_BYTES
             size = int(np.prod([np.dtype(dtype).itemsize, *shape], dtype=object))
             if position + size > len(body):
                 raise _InvalidIndexError

@@ -20,10 +20,10 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">8sI4sIIBBBBB4x")
 HEADER_SIZE: int = _HEADER.size
 """The number of bytes before the second chunk of a file."""
-_CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
+_CHANNELS_OF_COLOUR = {0: 1, 2: 3, 4: 2, 6: 4}
 # For camera frames, level 1 takes a fifth of the time of level 6. Frames of games and simulations
 # shrink at least 16 times: they take little time at any level, and half the bytes at level 6.
-_FAST_LEVEL, _SMALL_LEVEL, _HIGH_RATIO = 1, 6, 16
+_FAST_LEVEL, _SMALL_LEVEL, _HIGH_COMPRESSION_RATIO = 1, 6, 16
 # The bytes of a line that choose its filter: every seventh byte visits all of up to 4 channels.
 _SAMPLED_BYTES = slice(1, None, 7)
 
@@ -48,7 +48,7 @@ class PngHeader(NamedTuple):
     @property
     def channels(self) -> int | None:
         """The number of values of a pixel; None for palette images."""
-        return _CHANNELS.get(self.colour_type)
+        return _CHANNELS_OF_COLOUR.get(self.colour_type)
 
 
 def read_header(data: bytes | memoryview) -> PngHeader | None:
@@ -140,7 +140,7 @@ def encode_png(image: np.ndarray, level: int | None = None, *, filters: bool = T
     else:
         filtered_lines = np.column_stack([np.zeros(height, np.uint8), lines]).tobytes()
     pixels = zlib.compress(filtered_lines, _FAST_LEVEL if level is None else level)
-    if level is None and _HIGH_RATIO * len(pixels) < len(filtered_lines):
+    if level is None and _HIGH_COMPRESSION_RATIO * len(pixels) < len(filtered_lines):
         pixels = zlib.compress(filtered_lines, _SMALL_LEVEL)
     header = struct.pack(">IIBBBBB", width, height, 8 * image.itemsize, colour_type, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", pixels), (b"IEND", b""))

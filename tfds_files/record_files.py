@@ -53,14 +53,14 @@ __all__ = [
 ]
 
 # The maximum number of open files. A dataset may have thousands, and systems allow 1024.
-_MAX_OPEN = 256
+_MAX_OPEN_FILES = 256
 # Files of at most this many records keep their record offsets after closing.
 _MAX_KEPT_OFFSETS = 4096
 _recently_opened: collections.OrderedDict[int, weakref.ref[RecordFile]] = collections.OrderedDict()
 
 # The structs before and after the data of a record in a TFRecord file.
 HEADER, FOOTER = struct.Struct("<QI"), struct.Struct("<I")
-_CHECKSUM_STEP = 1 << 20
+_CRC_BLOCK_BYTES = 1 << 20
 _RECORDS_PER_ROW_GROUP = 100
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -126,7 +126,7 @@ class RecordFile(abc.ABC):
             # warning.
             self._finalizer = weakref.finalize(self, type(self)._close, self._handle)
             _recently_opened[id(self)] = weakref.ref(self)
-            while len(_recently_opened) > _MAX_OPEN:
+            while len(_recently_opened) > _MAX_OPEN_FILES:
                 other = _recently_opened.popitem(last=False)[1]()
                 if other is not None and other is not self:
                     other._close_if_idle()
@@ -372,15 +372,15 @@ def masked_checksum(data: bytes | bytearray | memoryview) -> int:
         crc = int(google_crc32c.value(data))
     else:  # The library needs `bytes`: other buffers are copied in blocks.
         crc, view = 0, memoryview(data)
-        for begin in range(0, len(view), _CHECKSUM_STEP):
-            crc = int(google_crc32c.extend(crc, bytes(view[begin : begin + _CHECKSUM_STEP])))
+        for begin in range(0, len(view), _CRC_BLOCK_BYTES):
+            crc = int(google_crc32c.extend(crc, bytes(view[begin : begin + _CRC_BLOCK_BYTES])))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 # The last block holds a proto with the position of the footer and a magic number; the footer holds
 # a proto for each chunk. These are field numbers of the protos.
 _BLOCK_SIZE = 1 << 16
-_ARRAY_RECORD = 0x71930E704FDAE05E
+_ARRAY_RECORD_MAGIC = 0x71930E704FDAE05E
 _FOOTER_POSITION, _MAGIC = 1, 2
 _CHUNK_POSITION, _CHUNK_COUNT = 1, 3
 
@@ -403,7 +403,7 @@ class _ArrayRecordFile(RecordFile):
         size = reader.size()
         reader.seek_numeric(max(size - _BLOCK_SIZE, 0))
         end = _read_varints(reader.read_record() or b"")
-        if size % _BLOCK_SIZE or end.get(_MAGIC) != _ARRAY_RECORD:
+        if size % _BLOCK_SIZE or end.get(_MAGIC) != _ARRAY_RECORD_MAGIC:
             raise self._damage_error("the end of the file is missing: it was cut off")
         reader.seek_numeric(end.get(_FOOTER_POSITION, 0))
         reader.read_record()  # The metadata of the file.
@@ -488,13 +488,13 @@ class _ParquetFile(RecordFile):
         handle[0].close()
 
 
-_KINDS: dict[str, type[RecordFile]] = {
+_CLASS_OF_FORMAT: dict[str, type[RecordFile]] = {
     "tfrecord": _TFRecordFile,
     "array_record": _ArrayRecordFile,
     "parquet": _ParquetFile,
 }
 
-FILE_FORMATS = tuple(_KINDS)
+FILE_FORMATS = tuple(_CLASS_OF_FORMAT)
 """The supported formats of shards, as in `dataset_info.json`."""
 
 
@@ -508,9 +508,9 @@ def open_record_file(path: os.PathLike[str] | str, file_format: str) -> RecordFi
     Raises:
       UnsupportedFileError: There is no such format.
     """
-    if file_format not in _KINDS:
+    if file_format not in _CLASS_OF_FORMAT:
         raise UnsupportedFileError(
             f"{os.fspath(path)}: unsupported file format {file_format!r}, expected one of "
             f"{', '.join(FILE_FORMATS)}; tensorflow_datasets may read it"
         )
-    return _KINDS[file_format](path)
+    return _CLASS_OF_FORMAT[file_format](path)

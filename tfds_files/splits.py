@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 
 __all__ = ["ranges_of"]
 
-_BOUND = r"(?:(-?[\d_.]+)(%|shard)?)?"
-_SLICE = re.compile(rf"([\w-]+)(?:\[{_BOUND}(:)?{_BOUND}\])?")
+_SLICE_BOUND = r"(?:(-?[\d_.]+)(%|shard)?)?"
+_SLICE = re.compile(rf"([\w-]+)(?:\[{_SLICE_BOUND}(:)?{_SLICE_BOUND}\])?")
 
 
 def ranges_of(name: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[tuple[str, int, int]]:

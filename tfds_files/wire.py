@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-_SIZES = {FIXED64: 8, FIXED32: 4}
+_FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 _MAX_VARINT_BYTES = 10
 
 
@@ -69,8 +69,8 @@ def fields_of(data: Buffer, position: int, end: int) -> Iterator[tuple[int, int,
             position = start + length
         elif wire_type == VARINT:
             _, position = read_varint(data, position, end)
-        elif wire_type in _SIZES:
-            position += _SIZES[wire_type]
+        elif wire_type in _FIXED_SIZES:
+            position += _FIXED_SIZES[wire_type]
         else:
             raise WireError(f"a field of wire type {wire_type}")
         if position > end:

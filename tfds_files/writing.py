@@ -17,7 +17,7 @@ from tfds_files.summary import FEATURES_FILE, INFO_FILE, METADATA_FILE
 __all__ = ["check_word", "describe", "info_of", "num_shards", "order_of", "shard_ends"]
 
 # TFDS uses multiples of this number of shards, and powers of two below it.
-_MULTIPLE = 1024
+_SHARD_MULTIPLE = 1024
 
 
 def order_of(split: str, key: str) -> bytes:
@@ -42,13 +42,13 @@ def num_shards(
     """
     size = num_bytes + num_examples * (HEADER.size + FOOTER.size)
     min_shards, max_shards = size // max_size, size // min_size
-    if min_shards > _MULTIPLE:
+    if min_shards > _SHARD_MULTIPLE:
         return next(
             n
-            for n in range(2 * _MULTIPLE, min_shards + 2 * _MULTIPLE, _MULTIPLE)
+            for n in range(2 * _SHARD_MULTIPLE, min_shards + 2 * _SHARD_MULTIPLE, _SHARD_MULTIPLE)
             if min_shards <= n <= num_examples
         )
-    powers = (_MULTIPLE >> power for power in range(10))
+    powers = (_SHARD_MULTIPLE >> power for power in range(10))
     return next((n for n in powers if min_shards <= n <= max_shards and n <= num_examples), 1)
 
 

@@ -39,7 +39,7 @@ __all__ = ["RiegeliBackendReader"]
 T = TypeVar("T")
 
 # The maximum number of steps in a read.
-_MAX_READ = 1 << 16
+_MAX_READ_STEPS = 1 << 16
 
 
 class RiegeliBackendReader(BackendReader):
@@ -188,7 +188,7 @@ class RiegeliBackendReader(BackendReader):
         while begin < end:
             shard_index, j = _locate(self._step_ends, begin)
             shard = self._shards[shard_index]
-            positions = shard.step_offsets[j : j + min(end - begin, _MAX_READ)]
+            positions = shard.step_offsets[j : j + min(end - begin, _MAX_READ_STEPS)]
             for position, count in _split_runs(positions):
                 try:
                     records = self._read(shard, layout.STEPS_FILE, position, count, read)

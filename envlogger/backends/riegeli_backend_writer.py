@@ -37,10 +37,10 @@ DEFAULT_WRITER_OPTIONS = f"{FAST},chunk_size:1M"
 _DEFAULT_MAX_PENDING_BYTES = 1 << 24
 
 # The intervals in seconds. In a store, each flush writes four objects, so flushes are rarer.
-_FLUSH_INTERVAL = 5.0
-_FLUSH_INTERVAL_IN_STORE = 300.0
+_FLUSH_INTERVAL_S = 5.0
+_STORE_FLUSH_INTERVAL_S = 300.0
 
-_FLUSH = ShardTask(lambda shards: shards.flush())
+_FLUSH_TASK = ShardTask(lambda shards: shards.flush())
 
 
 class RiegeliBackendWriter(QueueingBackendWriter):
@@ -105,7 +105,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
     ) -> None:
         if flush_interval == "auto":
             flush_interval = (
-                _FLUSH_INTERVAL if stores.is_local(data_directory) else _FLUSH_INTERVAL_IN_STORE
+                _FLUSH_INTERVAL_S if stores.is_local(data_directory) else _STORE_FLUSH_INTERVAL_S
             )
         if isinstance(flush_interval, datetime.timedelta):
             flush_interval = flush_interval.total_seconds()
@@ -161,7 +161,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
                     and scheduler(data)
                     and (is_new_episode or not isinstance(scheduler, EpisodeScheduler))
                 ):
-                    self._background.finish(_FLUSH)
+                    self._background.finish(_FLUSH_TASK)
         except WritingError as e:
             raise self._create_error(e) from e.cause
 
@@ -201,7 +201,7 @@ class RiegeliBackendWriter(QueueingBackendWriter):
           UsageError: The writer is closed.
         """
         super().flush()
-        self._call_background(self._background.finish, _FLUSH)
+        self._call_background(self._background.finish, _FLUSH_TASK)
 
     def push(self) -> None:
         """Passes all steps to the operating system, without waiting for the disk.

@@ -42,7 +42,7 @@ __all__ = ["MAX_SIZE", "decode", "decode_datum", "encode", "encode_to_bytes"]
 # Protobuf parsers reject larger messages.
 MAX_SIZE = (1 << 31) - 1
 
-_SUPPORTED = (
+_SUPPORTED_TYPES = (
     "None, bool, int, float, str, bytes, NumPy scalars and arrays of bool, (u)int8 to (u)int64, "
     "float32, float64, str or bytes, and lists, tuples and dicts of these"
 )
@@ -155,7 +155,7 @@ def _find_base_encoder(value: Any) -> _Encoder:
     kind = type(value)
     raise _PathError(
         UnsupportedTypeError,
-        f"{kind.__module__}.{kind.__qualname__} is not supported; supported are {_SUPPORTED}",
+        f"{kind.__module__}.{kind.__qualname__} is not supported; supported are {_SUPPORTED_TYPES}",
     )
 
 
@@ -258,7 +258,7 @@ def _encode_array(data: Data, value: np.ndarray, depth: int) -> None:
     if array_encoder is None:
         raise _PathError(
             UnsupportedTypeError,
-            f"an array of dtype {dtype} is not supported; supported are {_SUPPORTED}",
+            f"an array of dtype {dtype} is not supported; supported are {_SUPPORTED_TYPES}",
         )
     if value.size:
         array_encoder(datum.values, np.asarray(value))

@@ -96,15 +96,15 @@ class _NotPlannedError(Exception):
     """A value that only the codec can encode."""
 
 
-_DATUM = tag(Data.DATUM_FIELD_NUMBER)
-_ARRAY = tag(Data.ARRAY_FIELD_NUMBER)
-_TUPLE = tag(Data.TUPLE_FIELD_NUMBER)
-_DICT = tag(Data.DICT_FIELD_NUMBER)
+_DATUM_TAG = tag(Data.DATUM_FIELD_NUMBER)
+_ARRAY_TAG = tag(Data.ARRAY_FIELD_NUMBER)
+_TUPLE_TAG = tag(Data.TUPLE_FIELD_NUMBER)
+_DICT_TAG = tag(Data.DICT_FIELD_NUMBER)
 _ITEM = tag(Data.Tuple.VALUES_FIELD_NUMBER)  # Arrays and dict entries have the same tag.
-_VALUES = tag(Datum.VALUES_FIELD_NUMBER)
-_KVS = tag(Data.Dict.KVS_FIELD_NUMBER)
-_STRINGS, _BLOBS = field_tag("string_values"), field_tag("bytes_values")
-_KEY, _VALUE = tag(1), tag(2)  # The fields of an entry of a protobuf map.
+_VALUES_TAG = tag(Datum.VALUES_FIELD_NUMBER)
+_KVS_TAG = tag(Data.Dict.KVS_FIELD_NUMBER)
+_STRINGS_TAG, _BLOBS_TAG = field_tag("string_values"), field_tag("bytes_values")
+_KEY_TAG, _VALUE_TAG = tag(1), tag(2)  # The fields of an entry of a protobuf map.
 
 _SCALAR_SHAPE = Datum(shape={"dim": [{"size": SCALAR_DIM_SIZE}]}).SerializeToString()
 
@@ -189,9 +189,9 @@ def _check_bools(array: np.ndarray) -> bytes:
 def _encode_texts(array: np.ndarray) -> bytes:
     items = array.ravel().tolist()
     if all(isinstance(item, str) for item in items):
-        prefix, payloads = _STRINGS, map(str.encode, items)
+        prefix, payloads = _STRINGS_TAG, map(str.encode, items)
     elif all(isinstance(item, bytes) for item in items):
-        prefix, payloads = _BLOBS, map(bytes, items)
+        prefix, payloads = _BLOBS_TAG, map(bytes, items)
     else:
         raise ValueError("neither all str nor all bytes")
     return b"".join([prefix + _encode_varint(len(payload)) + payload for payload in payloads])
@@ -285,14 +285,14 @@ class _Compiler:
             return []
         self._reject_if(f"type({expr}) is not {self._add_constant(kind)}")
         if kind is np.ndarray:
-            return [_Message(_DATUM, self._add_array(value, expr))]
+            return [_Message(_DATUM_TAG, self._add_array(value, expr))]
         if isinstance(value, tuple):
-            return [_Message(_TUPLE, self._add_items(value, expr))]
+            return [_Message(_TUPLE_TAG, self._add_items(value, expr))]
         if kind is list:
-            return [_Message(_ARRAY, self._add_items(value, expr))]
+            return [_Message(_ARRAY_TAG, self._add_items(value, expr))]
         if kind in (dict, collections.OrderedDict, collections.defaultdict):
-            return [_Message(_DICT, self._add_entries(value, expr))]
-        return [_Message(_DATUM, self._add_scalar(value, expr))]
+            return [_Message(_DICT_TAG, self._add_entries(value, expr))]
+        return [_Message(_DATUM_TAG, self._add_scalar(value, expr))]
 
     def _add_items(self, items: Sequence[Any], expr: str) -> list[bytes | int | _Message]:
         if not items:
@@ -326,13 +326,13 @@ class _Compiler:
         for key, name in zip(keys, names):
             content = self._add_value(entries[key], name)
             if isinstance(key, str):
-                text = _Message(_KEY, [key.encode()])
-                text_entries.append(_Message(_ITEM, [text, _Message(_VALUE, content)]))
+                text = _Message(_KEY_TAG, [key.encode()])
+                text_entries.append(_Message(_ITEM, [text, _Message(_VALUE_TAG, content)]))
             else:
                 stored_key = _Message(_ITEM, [codec.encode(key).SerializeToString()])
-                pair = _Message(_TUPLE, [stored_key, _Message(_ITEM, content)])
+                pair = _Message(_TUPLE_TAG, [stored_key, _Message(_ITEM, content)])
                 pairs.append(_Message(_ITEM, [pair]))
-        return [*text_entries, _Message(_KVS, pairs)] if pairs else text_entries
+        return [*text_entries, _Message(_KVS_TAG, pairs)] if pairs else text_entries
 
     def _add_scalar(self, value: Any, expr: str) -> list[bytes | int | _Message]:
         base = next((base for base in type(value).__mro__ if base in _SCALAR_KINDS), None)
@@ -341,7 +341,7 @@ class _Compiler:
         kind = _SCALAR_KINDS[base]
         plain = expr if type(value) in kind.exact else f"{kind.plain}({expr})"
         payload = self._add_payload(kind.size, kind.payload.format(v=plain))
-        values = _Message(_VALUES, [_Message(field_tag(kind.field), [payload])])
+        values = _Message(_VALUES_TAG, [_Message(field_tag(kind.field), [payload])])
         return [_SCALAR_SHAPE, values]
 
     def _add_array(self, array: np.ndarray, expr: str) -> list[bytes | int | _Message]:
@@ -353,7 +353,7 @@ class _Compiler:
         if array.size == 0:
             return [codec.encode(array).datum.SerializeToString()]
         if dtype.kind in "OUS":
-            return [shape, _Message(_VALUES, [self._add_payload(None, f"texts({expr})")])]
+            return [shape, _Message(_VALUES_TAG, [self._add_payload(None, f"texts({expr})")])]
         _, array_tag, _, stored, _ = ARRAYS[f"{dtype.kind}{dtype.itemsize}"]
         if stored is None:
             layout = expr if array.ndim == 1 else f"{expr}.ravel()"
@@ -367,7 +367,7 @@ class _Compiler:
             payload = self._add_payload(array.nbytes, f"{expr}.tobytes()")
         else:
             payload = self._add_payload(array.nbytes, f"ascontiguousarray({expr})")
-        return [shape, _Message(_VALUES, [_Message(array_tag, [payload])])]
+        return [shape, _Message(_VALUES_TAG, [_Message(array_tag, [payload])])]
 
 
 class _Layouts(dict[tuple[int, ...], list[bytes]]):

@@ -36,7 +36,7 @@ _MAX_VALUES = 1024
 _MIN_RECORD_BYTES = 2048
 _MAX_MAIN_RATIO = 32
 
-_VALUES = tag(Datum.VALUES_FIELD_NUMBER)
+_VALUES_TAG = tag(Datum.VALUES_FIELD_NUMBER)
 
 
 class ByteArray(NamedTuple):
@@ -573,7 +573,7 @@ class _Parser:
             content_start, values_start = self._find_field(start, end, Datum.SHAPE_FIELD_NUMBER)
             dims = Datum.Shape.FromString(self._record[content_start:values_start]).dim
             shape = tuple(dim.size for dim in dims)
-        if values_start == end or self._record[values_start : values_start + 1] != _VALUES:
+        if values_start == end or self._record[values_start : values_start + 1] != _VALUES_TAG:
             datum = Datum.FromString(self._record[start:end])
             if datum.values.ListFields():
                 raise ValueError("values after other fields")

@@ -43,8 +43,8 @@ _MAX_EPISODE_STEPS = flags.DEFINE_integer(
     "max_episode_steps", 10000, "Number of steps of an episode to read at a time."
 )
 
-_REQUIRED = ("observation", "action", "reward", "discount", "is_terminal")
-_STANDARD = (*_REQUIRED, "is_first", "is_last")
+_REQUIRED_FIELDS = ("observation", "action", "reward", "discount", "is_terminal")
+_STANDARD_FIELDS = (*_REQUIRED_FIELDS, "is_first", "is_last")
 
 
 class ReplayEnvironment(dm_env.Environment):  # type: ignore[misc]  # dm_env is untyped.
@@ -151,13 +151,13 @@ def convert_episode_to_dmenv(
     >>> custom_data[1]["stage"].item()
     8
     """
-    missing = [name for name in _REQUIRED if name not in steps]
+    missing = [name for name in _REQUIRED_FIELDS if name not in steps]
     if missing:
         raise ValueError(f"the steps lack {missing}, they have {list(steps)}; add these to convert")
     num_steps = len(steps["is_terminal"])
     timesteps = [_create_timestep(steps, i, num_steps) for i in range(num_steps)]
     actions = [_take_row(steps["action"], i) for i in range(num_steps - 1)]
-    custom_data = {name: column for name, column in steps.items() if name not in _STANDARD}
+    custom_data = {name: column for name, column in steps.items() if name not in _STANDARD_FIELDS}
     return timesteps, actions, [_take_row(custom_data, i) for i in range(num_steps)]
 
 

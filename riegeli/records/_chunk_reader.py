@@ -18,7 +18,7 @@ _MAX_POS = (1 << 64) - 1
 
 # The number of bytes of a read, a multiple of blocks: a block header that contradicts the declared
 # size of a chunk is detected before the complete chunk is read.
-_READ_STEP = 64 * BLOCK_SIZE
+_READ_BYTES = 64 * BLOCK_SIZE
 
 
 class Find(enum.Enum):
@@ -259,7 +259,7 @@ class ChunkReader:
         pos = blocks.advance(begin, CHUNK_HEADER_SIZE)
         data_end = blocks.advance(begin, CHUNK_HEADER_SIZE + header.data_size)
         while pos < data_end:
-            step_end = min(data_end, (pos + _READ_STEP) // BLOCK_SIZE * BLOCK_SIZE)
+            step_end = min(data_end, (pos + _READ_BYTES) // BLOCK_SIZE * BLOCK_SIZE)
             stored = self._source.read_at(pos, step_end - pos)
             content = strip_block_headers(stored, pos, begin, end)
             if content is None:  # The next call raises the error of the damage.

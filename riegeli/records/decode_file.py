@@ -11,7 +11,7 @@ from riegeli.records.record_reader import RecordReader
 
 __all__ = ["decode_file"]
 
-_BEGIN = SIGNATURE.encode(0)
+_SIGNATURE_CHUNK = SIGNATURE.encode(0)
 
 
 def decode_file(content: bytes) -> list[bytes]:
@@ -41,11 +41,11 @@ def decode_file(content: bytes) -> list[bytes]:
 
 def _decode_small_file(content: bytes) -> list[bytes] | None:
     """Returns the records of intact simple chunks in a single block; None for other files."""
-    if len(content) > BLOCK_SIZE or not content.startswith(_BEGIN):
+    if len(content) > BLOCK_SIZE or not content.startswith(_SIGNATURE_CHUNK):
         return None
     view = memoryview(content)
     records = []
-    pos = len(_BEGIN)
+    pos = len(_SIGNATURE_CHUNK)
     try:
         while pos + CHUNK_HEADER_SIZE <= len(content):
             data_begin = pos + CHUNK_HEADER_SIZE

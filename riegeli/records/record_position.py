@@ -7,7 +7,7 @@ from typing import Self
 
 __all__ = ["RecordPosition"]
 
-_MAX = (1 << 64) - 1
+_MAX_POSITION = (1 << 64) - 1
 _OLD_BINARY_SIZE = 16
 
 
@@ -40,7 +40,7 @@ class RecordPosition:
 
     def __init__(self, chunk_begin: int, record_index: int) -> None:
         begin, record = index(chunk_begin), index(record_index)
-        if begin < 0 or record < 0 or begin + record > _MAX:
+        if begin < 0 or record < 0 or begin + record > _MAX_POSITION:
             raise OverflowError(f"record position {begin}/{record} is not within 64 unsigned bits")
         self._chunk_begin: int | Callable[[], int] = begin
         self._record_index = record

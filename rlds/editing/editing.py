@@ -27,7 +27,7 @@ from rlds.sources.view import changed_episodes
 from rlds.sources.writing import Export
 from rlds_ecosystem.files import stores
 from rlds_ecosystem.files.processes import Workers, default_jobs
-from rlds_ecosystem.files.replacing import FOLDER, RUNNING, files_in, replace_dataset
+from rlds_ecosystem.files.replacing import FOLDER, RUNNING_PREFIX, files_in, replace_dataset
 from rlds_ecosystem.files.whole_files import check_is_free
 from rlds_ecosystem.model.errors import StorageError
 
@@ -310,7 +310,7 @@ def _edit_in_place(
     write: Callable[..., contextlib.AbstractContextManager[Exported]],
 ) -> Exported:
     """Replaces the old dataset by the new one."""
-    for recording in (target / FOLDER).glob(f"{RUNNING}*"):
+    for recording in (target / FOLDER).glob(f"{RUNNING_PREFIX}*"):
         raise StorageError(
             f"{recording} is an unfinished recording. Wait until its recorder has ended. After a "
             f"crash, `rlds recover --in-place {target}` adds it to the dataset, or remove it"

@@ -15,7 +15,7 @@ from rlds.sources.episodes import as_values
 from rlds.sources.source import Source
 from rlds.sources.texts import as_text, as_texts
 from rlds.sources.view import RowContext
-from rlds_ecosystem.model.fields import MEANING, Field
+from rlds_ecosystem.model.fields import MEANING_ATTRIBUTES, Field
 
 __all__ = ["UnifyView", "unify"]
 
@@ -136,7 +136,7 @@ def _unify_field(path: str, fields: Mapping[str, Any], policy: Policy) -> Any:
             if first != field:
                 raise ValueError(diff)
             continue
-        for attribute in MEANING:
+        for attribute in MEANING_ATTRIBUTES:
             old, new = getattr(first, attribute), getattr(field, attribute)
             if old and new and old != new and (attribute != "kind" or policy == "error"):
                 advice = ". Choose with metadata='first' (--metadata first)" * (attribute == "kind")

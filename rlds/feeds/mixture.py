@@ -13,7 +13,7 @@ from rlds.feeds.permutation import key_of
 from rlds.feeds.samples import Samples
 from rlds.feeds.table import Table
 from rlds.sources.text_tables import table_in
-from rlds_ecosystem.model.fields import MEANING, Field
+from rlds_ecosystem.model.fields import MEANING_ATTRIBUTES, Field
 
 __all__ = ["Mixture", "not_samples"]
 
@@ -181,7 +181,7 @@ def _warn_of_differences(datasets: Sequence[Samples]) -> None:
     for path in datasets[0].spec:
         fields = [samples.table.fields.get(path) for samples in datasets]
         meanings = [field.meaning if isinstance(field, Field) else {} for field in fields]
-        differing = [f for f in MEANING if len({m[f] for m in meanings if f in m}) > 1]
+        differing = [f for f in MEANING_ATTRIBUTES if len({m[f] for m in meanings if f in m}) > 1]
         texts: dict[int, str] = {}
         for samples, meaning in zip(datasets, meanings):
             if name := meaning.get("table", ""):

@@ -90,7 +90,7 @@ def open(
     registry = formats()
     if isinstance(path, str | os.PathLike):
         finish_replacing(path)
-        if not stores.is_local(path) and (stores.as_path(path) / stores.UNFINISHED).exists():
+        if not stores.is_local(path) and (stores.as_path(path) / stores.UPLOAD_MARK).exists():
             raise SourceError("its upload is not complete; repeat the export", file=os.fspath(path))
     if format is None:
         format = _LAYOUT_FORMAT if _LAYOUT_FORMAT in options else format_of(path)

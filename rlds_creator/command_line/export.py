@@ -17,7 +17,7 @@ from rlds_tools.results import Result
 if TYPE_CHECKING:
     from rlds_creator.exporting.recordings import RecordedEpisode, Reference
 
-_STATES = ("completed", "cancelled", "rejected", "abandoned", "failed")
+_EPISODE_STATES = ("completed", "cancelled", "rejected", "abandoned", "failed")
 
 
 @click.command(cls=Command)
@@ -37,7 +37,7 @@ _STATES = ("completed", "cancelled", "rejected", "abandoned", "failed")
 @option(
     "--state states ...",
     "Only episodes in this state. Default: completed.",
-    type=click.Choice(_STATES),
+    type=click.Choice(_EPISODE_STATES),
 )
 @option("--end-at LABEL...", "Cut episodes at the first step with this tag.")
 @option(

@@ -14,7 +14,7 @@ from rlds_creator.environments.simulation import Simulated, SimulatedPlayable
 
 __all__ = ["ArmPlayable", "create_directions"]
 
-_TOGGLES = ("Space", "Button0")
+_TOGGLE_INPUTS = ("Space", "Button0")
 
 
 class ArmPlayable(SimulatedPlayable):
@@ -41,7 +41,7 @@ class ArmPlayable(SimulatedPlayable):
         super().__init__(environment, keys, packages, pictures=pictures)
         self._grippers, self._open_command = list(grippers), open_command
         if self._grippers:
-            toggle = Control(_TOGGLES, "open or close the gripper")
+            toggle = Control(_TOGGLE_INPUTS, "open or close the gripper")
             self.controls = [*self.controls, toggle]
         self._open_grippers()
 
@@ -52,7 +52,7 @@ class ArmPlayable(SimulatedPlayable):
 
     @override
     def action(self, inputs: Inputs) -> Any:
-        presses = sum(name in _TOGGLES for name in inputs.pressed) if self._grippers else 0
+        presses = sum(name in _TOGGLE_INPUTS for name in inputs.pressed) if self._grippers else 0
         if presses % 2:
             self.idle_action = self.idle_action.copy()
             self.idle_action[self._grippers] *= -1

@@ -20,8 +20,8 @@ from rlds_creator.environments.playable import Family
 __all__ = ["AtariFamily"]
 
 _ARROWS = {"UP": "ArrowUp", "DOWN": "ArrowDown", "RIGHT": "ArrowRight", "LEFT": "ArrowLeft"}
-_KEYS = {**_ARROWS, "FIRE": "Space"}
-_WORD = re.compile("|".join(_KEYS))
+_KEY_OF_WORD = {**_ARROWS, "FIRE": "Space"}
+_ACTION_WORD = re.compile("|".join(_KEY_OF_WORD))
 
 
 class AtariFamily(Family):
@@ -96,7 +96,7 @@ def _keys_of(name: str) -> str:
     >>> _keys_of("UPRIGHTFIRE")
     'ArrowUp+ArrowRight+Space'
     """
-    return "+".join(_KEYS[word] for word in _WORD.findall(name))
+    return "+".join(_KEY_OF_WORD[word] for word in _ACTION_WORD.findall(name))
 
 
 def _describe(name: str) -> str:
@@ -105,4 +105,4 @@ def _describe(name: str) -> str:
     >>> _describe("UPRIGHTFIRE"), _describe("NOOP")
     ('up, right, fire', 'nothing')
     """
-    return ", ".join(_WORD.findall(name)).lower() or "nothing"
+    return ", ".join(_ACTION_WORD.findall(name)).lower() or "nothing"

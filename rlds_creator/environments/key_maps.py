@@ -22,9 +22,9 @@ from typing_extensions import override
 from rlds_creator.environments.mujoco_pictures import MuJoCoPictures
 from rlds_creator.environments.playable import Control, Inputs, Playable, versions_of
 
-__all__ = ["WAIT", "Axes", "Choices", "Composite", "KeyMap", "KeyedPlayable", "key_map"]
+__all__ = ["WAIT_KEY", "Axes", "Choices", "Composite", "KeyMap", "KeyedPlayable", "key_map"]
 
-WAIT = "Period"
+WAIT_KEY = "Period"
 """The key of the idle action, to wait in an environment with a step for each input."""
 
 # The smallest value of an axis or a trigger that counts as a held key.
@@ -43,17 +43,17 @@ _PAD_KEYS = {
     "Button15": "ArrowRight",
     "Button0": "Space",
 }
-_INPUT = re.compile(
+_INPUT_NAME = re.compile(
     r"Key[A-Z]|Digit[0-9]|F[0-9]{1,2}|Arrow(Up|Down|Left|Right)|(Control|Shift|Alt|Meta)(Left|Right)"
     r"|Numpad([0-9]|Add|Subtract|Multiply|Divide|Decimal|Enter)|Space|Enter|Backspace|Tab|CapsLock"
     r"|Home|End|PageUp|PageDown|Insert|Delete|Minus|Equal|Bracket(Left|Right)|Semicolon|Quote"
     r"|Backquote|Backslash|Comma|Period|Slash|IntlBackslash|Button[0-9]{1,2}|Pointer[0XY]"
     r"|(Axis[0-9]{1,2}|Space[0-5])[+-]?"
 )
-_AXIS = re.compile(r"Axis[0-9]+|Space[0-5]")
+_AXIS_NAME = re.compile(r"Axis[0-9]+|Space[0-5]")
 
 # Keys for generated maps. The page uses Escape, KeyP and Enter itself.
-_PAIRS = (
+_KEY_PAIRS = (
     ("ArrowLeft", "ArrowRight"),
     ("ArrowDown", "ArrowUp"),
     *(
@@ -62,7 +62,7 @@ _PAIRS = (
     ),
     *((f"Digit{down}", f"Digit{up}") for down, up in ("12", "34", "56", "78", "90")),
 )
-_KEYS = (
+_SINGLE_KEYS = (
     *(f"Digit{digit}" for digit in "1234567890"),
     *(f"Key{letter}" for letter in "QWERTYUIOASDFGHJKLZXCVBNM"),
 )
@@ -180,7 +180,7 @@ class Choices(KeyMap):
             if action is not None:
                 actions[combination] = self._parse_action(keys, action)
         if idle is not None and idle not in actions.values():
-            actions.setdefault(frozenset([WAIT]), idle)
+            actions.setdefault(frozenset([WAIT_KEY]), idle)
         self._actions = {keys: spec.dtype.type(action) for keys, action in actions.items()}
         self._inputs = frozenset[str]().union(*self._actions)
         self.idle = None if idle is None else spec.dtype.type(idle)
@@ -211,7 +211,7 @@ class Choices(KeyMap):
         held: dict[str, None] = {}
         for name, value in inputs.held.items():
             if abs(value) >= _HELD_THRESHOLD:
-                if _AXIS.fullmatch(name):
+                if _AXIS_NAME.fullmatch(name):
                     name += "-" if value < 0 else "+"
                 held[self._key_name(name)] = None
         for name in map(self._key_name, inputs.pressed):
@@ -295,7 +295,7 @@ class Axes(KeyMap):
 
     @override
     def action(self, inputs: Inputs) -> Any:
-        action, is_active = self._idle.copy(), inputs.is_held(WAIT)
+        action, is_active = self._idle.copy(), inputs.is_held(WAIT_KEY)
         if self._has_pointer and inputs.is_held("Pointer0"):
             is_active = True
             across, down = (inputs.held.get(name, 0.5) for name in ("PointerX", "PointerY"))
@@ -352,7 +352,7 @@ class Axes(KeyMap):
         if self._has_pointer:
             moves = zip(self._names[:2], ("left and right", "down and up"))
             yield Control(["Pointer0"], ", ".join(f"{name} by {move}" for name, move in moves))
-        yield Control([WAIT], "nothing")
+        yield Control([WAIT_KEY], "nothing")
 
     def _describe_effect(self, name: str, direction: np.ndarray) -> str:
         words = []
@@ -361,7 +361,7 @@ class Axes(KeyMap):
             down, up = self._words.get(label, (f"{label} \N{MINUS SIGN}", f"{label} +"))
             if direction[element] < 0:
                 down, up = up, down
-            words.append(f"{down} / {up}" if _AXIS.fullmatch(name) else up)
+            words.append(f"{down} / {up}" if _AXIS_NAME.fullmatch(name) else up)
         return ", ".join(words) or "nothing"
 
 
@@ -377,13 +377,13 @@ class Composite(KeyMap):
         self._maps, self._spec = maps, spec
         self.idle = self._join([keys.idle for keys in maps.values()])
         controls = [control for keys in maps.values() for control in keys.controls]
-        self.controls = [control for control in controls if list(control.inputs) != [WAIT]]
-        self.controls.append(Control([WAIT], "nothing"))
+        self.controls = [control for control in controls if list(control.inputs) != [WAIT_KEY]]
+        self.controls.append(Control([WAIT_KEY], "nothing"))
 
     @override
     def action(self, inputs: Inputs) -> Any:
         actions = [keys.action(inputs) for keys in self._maps.values()]
-        if all(action is None for action in actions) and not inputs.is_held(WAIT):
+        if all(action is None for action in actions) and not inputs.is_held(WAIT_KEY):
             return None
         idles = (keys.idle for keys in self._maps.values())
         pairs = zip(actions, idles)
@@ -466,7 +466,7 @@ def key_map(
             has_pointer=has_pointer,
         )
     if table is not None:
-        all_keys = {*_KEYS, *(key for pair in _PAIRS for key in pair)}
+        all_keys = {*_SINGLE_KEYS, *(key for pair in _KEY_PAIRS for key in pair)}
         pool, overrides = _InputPool(all_keys), {**table, **overrides}
     return _component_map(spec, "", pool, overrides, strength, names)
 
@@ -538,13 +538,13 @@ class _InputPool:
     """
 
     def __init__(self, used: set[str]) -> None:
-        self._used_inputs = {WAIT} | used
+        self._used_inputs = {WAIT_KEY} | used
         self._sticks = iter(["Axis0", "Axis1", "Axis2", "Axis3"])
         self._has_space_mouse = True
 
     def keys(self) -> Iterator[str]:
         """Yields free keys, which are used afterwards."""
-        return (key for (key,) in self._take_free((key,) for key in _KEYS))
+        return (key for (key,) in self._take_free((key,) for key in _SINGLE_KEYS))
 
     def directions(self, spec: specs.Array, idle: Any, strength: Any) -> dict[str, np.ndarray]:
         """Returns directions of free keys, sticks and a SpaceMouse, for as many elements as fit."""
@@ -559,7 +559,7 @@ class _InputPool:
         has_space_mouse = self._has_space_mouse and idle.size >= 3
         self._has_space_mouse &= not has_space_mouse
         directions: dict[str, np.ndarray] = {}
-        for element, (down_key, up_key) in zip(range(idle.size), self._take_free(_PAIRS)):
+        for element, (down_key, up_key) in zip(range(idle.size), self._take_free(_KEY_PAIRS)):
             unit = np.arange(idle.size) == element
             down, up = (low - idle) * unit, (high - idle) * unit
             if down.any():
@@ -610,13 +610,13 @@ def _is_numeric(spec: Any) -> bool:
     if spec.dtype.kind == "f":
         return True
     low, high = _bounds(spec)
-    return spec.dtype.kind in "iu" and bool((high - low > len(_KEYS)).any())
+    return spec.dtype.kind in "iu" and bool((high - low > len(_SINGLE_KEYS)).any())
 
 
 def _parse_combination(keys: str) -> frozenset[str]:
     names = re.split(r"\+(?=[A-Z])", keys)
     for name in names:
-        if not _INPUT.fullmatch(name):
+        if not _INPUT_NAME.fullmatch(name):
             raise ValueError(
                 f"{keys!r:.100} is not an input such as KeyA, ArrowLeft, Space, Button0, Axis1 or "
                 "ArrowUp+Space"

@@ -20,7 +20,7 @@ from rlds_creator.environments.playable import Family
 
 __all__ = ["MiniGridFamily"]
 
-_TABLE = {
+_ACTION_OF_KEY = {
     "ArrowLeft": 0,
     "ArrowRight": 1,
     "ArrowUp": 2,
@@ -35,7 +35,7 @@ _TABLE = {
 _MEANINGS = ["turn left", "turn right", "go forward", "pick up", "drop", "toggle", "done"]
 
 
-_MARGIN = 6
+_PADDING = 6
 
 
 class MiniGridFamily(Family):
@@ -76,7 +76,7 @@ class MiniGridFamily(Family):
         self.package("minigrid")
         arguments = {"agent_pov": agent_pov, "highlight": highlight, "tile_size": tile_size}
         env = make_gymnasium(id, arguments)
-        keymap = key_map(spec_of(env), table=_TABLE, meanings=_MEANINGS, overrides=keys)
+        keymap = key_map(spec_of(env), table=_ACTION_OF_KEY, meanings=_MEANINGS, overrides=keys)
         return MiniGridPlayable(env, keymap, ["minigrid"], repeats=False)
 
 
@@ -99,12 +99,12 @@ def _draw_caption(text: str, width: int) -> np.ndarray:
     lines = [""]
     for word in text.split():
         line = f"{lines[-1]} {word}".strip()
-        if lines[-1] and font.getlength(line) > width - 2 * _MARGIN:
+        if lines[-1] and font.getlength(line) > width - 2 * _PADDING:
             line = word
             lines.append("")
         lines[-1] = line
     text = "\n".join(lines)
-    height = ImageDraw.Draw(Image.new("L", (1, 1))).textbbox((0, 0), text, font)[3] + 2 * _MARGIN
+    height = ImageDraw.Draw(Image.new("L", (1, 1))).textbbox((0, 0), text, font)[3] + 2 * _PADDING
     strip = Image.new("RGB", (width, int(height)))
-    ImageDraw.Draw(strip).text((_MARGIN, _MARGIN), text, "white", font)
+    ImageDraw.Draw(strip).text((_PADDING, _PADDING), text, "white", font)
     return np.asarray(strip)

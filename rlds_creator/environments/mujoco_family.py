@@ -27,8 +27,8 @@ from rlds_creator.environments.playable import Family
 
 __all__ = ["MuJoCoFamily"]
 
-_MODULES = ("gymnasium.envs.mujoco", "gymnasium_robotics")
-_VERSION = re.compile(r"-v(\d+)$")
+_ENVIRONMENT_MODULES = ("gymnasium.envs.mujoco", "gymnasium_robotics")
+_VERSION_SUFFIX = re.compile(r"-v(\d+)$")
 
 # Arguments of `key_map` for a gripper that moves along three axes, and opens and closes.
 _GRIPPER = {
@@ -69,10 +69,10 @@ class MuJoCoFamily(Family):
     @override
     def identifiers(self) -> Sequence[str]:
         self._register()
-        ids = list_ids(lambda module: module.startswith(_MODULES))
+        ids = list_ids(lambda module: module.startswith(_ENVIRONMENT_MODULES))
         newest_ids: dict[str, str] = {}  # Old versions need an old MuJoCo.
         for id in sorted(ids, key=_parse_version):
-            newest_ids[_VERSION.sub("", id)] = id
+            newest_ids[_VERSION_SUFFIX.sub("", id)] = id
         return sorted(newest_ids.values())
 
     def make(
@@ -139,5 +139,5 @@ class MuJoCoFamily(Family):
 
 
 def _parse_version(id: str) -> int:
-    match = _VERSION.search(id)
+    match = _VERSION_SUFFIX.search(id)
     return int(match[1]) if match else -1

@@ -46,8 +46,8 @@ _COLORS = np.array(
     np.uint8,
 )
 _MODIFIERS = ("ControlLeft", "ControlRight", "AltLeft", "MetaLeft", "MetaRight")
-_SCALE = 2
-_MAX_TYPED = 100
+_PIXEL_SCALE = 2
+_MAX_QUEUED_KEYS = 100
 
 
 class TypedKeys(Choices):
@@ -82,7 +82,7 @@ class TypedKeys(Choices):
             for character, action in actions.items()
             if character.isprintable() and character.isascii()
         }
-        self._queue: deque[str] = deque(maxlen=_MAX_TYPED)
+        self._queue: deque[str] = deque(maxlen=_MAX_QUEUED_KEYS)
         self.controls = [
             *self.controls,
             *(Control([char], meanings[action]) for char, action in self._typed_actions.items()),
@@ -181,7 +181,7 @@ def draw_terminal(characters: np.ndarray, colors: np.ndarray, cursor: np.ndarray
     inks = np.where(cells, (colors & 15)[:, :, np.newaxis, np.newaxis], len(_COLORS) - 1)
     rows, columns, height, width = inks.shape
     picture = _COLORS[inks.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)]
-    return picture.repeat(_SCALE, 0).repeat(_SCALE, 1)
+    return picture.repeat(_PIXEL_SCALE, 0).repeat(_PIXEL_SCALE, 1)
 
 
 @functools.cache

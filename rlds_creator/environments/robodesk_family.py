@@ -46,8 +46,8 @@ _TASKS = (
     "lift_flat_block",
 )
 # The five elements of an action, and the keys that move them, seen from the front of the desk.
-_HAND = ("x", "y", "z", "wrist", "gripper")
-_PAIRS = {
+_HAND_AXES = ("x", "y", "z", "wrist", "gripper")
+_KEY_PAIRS = {
     "x": ("ArrowLeft", "ArrowRight"),
     "y": ("ArrowDown", "ArrowUp"),
     "z": ("KeyS", "KeyW"),
@@ -71,7 +71,7 @@ _WORDS = {
 }
 # The camera of the observation, moved back so that it shows the complete desk.
 _CAMERA = {"distance": 1.8, "azimuth": 90, "elevation": -60, "lookat": np.array([0, 0.535, 1.1])}
-_MAX_STEPS = 1_000_000
+_MAX_EPISODE_STEPS = 1_000_000
 
 
 class _Desk(Simulated):
@@ -164,7 +164,7 @@ class RoboDeskFamily(Family):
           ValueError: An option, or the action of a key, is wrong; the message names it.
         """
         check_size(image_size, image_size)
-        if not (1 <= action_repeat <= 100 and 1 <= episode_length <= _MAX_STEPS):
+        if not (1 <= action_repeat <= 100 and 1 <= episode_length <= _MAX_EPISODE_STEPS):
             raise ValueError("expected action_repeat from 1 to 100, and episode_length from 1")
         desk = _Desk(
             self._package().RoboDesk(
@@ -194,7 +194,7 @@ def _create_playable(
     desk: Simulated, pictures: MuJoCoPictures, overrides: Mapping[str, Any], strength: float
 ) -> ArmPlayable:
     """Returns a playable desk."""
-    table, spec = create_directions(_HAND, _PAIRS, _STICKS, strength), desk.action_spec()
-    keymap = key_map(spec, table=table, names=_HAND, words=_WORDS, overrides=overrides)
-    grippers = [_HAND.index("gripper")]
+    table, spec = create_directions(_HAND_AXES, _KEY_PAIRS, _STICKS, strength), desk.action_spec()
+    keymap = key_map(spec, table=table, names=_HAND_AXES, words=_WORDS, overrides=overrides)
+    grippers = [_HAND_AXES.index("gripper")]
     return ArmPlayable(desk, keymap, ["robodesk", "mujoco"], pictures, grippers, open_command=1.0)

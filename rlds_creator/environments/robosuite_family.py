@@ -22,8 +22,8 @@ __all__ = ["RobosuiteFamily"]
 
 # The seven elements of the action of an arm with a gripper, and the keys that move them, as seen
 # from the front.
-_ARM = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
-_PAIRS = {
+_ARM_AXES = ("x", "y", "z", "roll", "pitch", "yaw", "gripper")
+_KEY_PAIRS = {
     "x": ("ArrowUp", "ArrowDown"),
     "y": ("ArrowLeft", "ArrowRight"),
     "z": ("KeyS", "KeyW"),
@@ -53,7 +53,7 @@ _WORDS = {
 }
 # Collision shapes are not drawn.
 _GEOM_GROUPS = {0: False, 1: True}
-_MAX_STEPS = 1_000_000
+_MAX_EPISODE_STEPS = 1_000_000
 
 
 class _Arm(Simulated):
@@ -146,7 +146,7 @@ class RobosuiteFamily(Family):
         package = self._package()
         if robot not in package.ALL_ROBOTS:
             raise ValueError(f"no robot {robot!r:.100}; {suggest_names(robot, package.ALL_ROBOTS)}")
-        if not (1 <= control_freq <= 500 and 1 <= horizon <= _MAX_STEPS):
+        if not (1 <= control_freq <= 500 and 1 <= horizon <= _MAX_EPISODE_STEPS):
             raise ValueError("expected control_freq from 1 to 500, and horizon from 1")
         robots = [robot, robot] if id.startswith("TwoArm") and robot != "Baxter" else robot
         with contextlib.redirect_stdout(sys.stderr):
@@ -158,7 +158,7 @@ class RobosuiteFamily(Family):
                 use_camera_obs=False,
                 reward_shaping=reward_shaping,
                 control_freq=control_freq,
-                horizon=_MAX_STEPS,
+                horizon=_MAX_EPISODE_STEPS,
                 ignore_done=True,
                 hard_reset=False,
             )
@@ -182,10 +182,10 @@ def _create_playable(
     arm: Simulated, pictures: MuJoCoPictures, overrides: Mapping[str, Any], strength: float
 ) -> ArmPlayable:
     """Returns the playable of an arm with a gripper, or of robots with other actions."""
-    spec, grippers = arm.action_spec(), [_ARM.index("gripper")]
-    if spec.shape == (len(_ARM),):
-        table = create_directions(_ARM, _PAIRS, _STICKS, strength)
-        keymap = key_map(spec, table=table, names=_ARM, words=_WORDS, overrides=overrides)
+    spec, grippers = arm.action_spec(), [_ARM_AXES.index("gripper")]
+    if spec.shape == (len(_ARM_AXES),):
+        table = create_directions(_ARM_AXES, _KEY_PAIRS, _STICKS, strength)
+        keymap = key_map(spec, table=table, names=_ARM_AXES, words=_WORDS, overrides=overrides)
     else:
         keymap, grippers = key_map(spec, overrides=overrides, strength=strength), []
     return ArmPlayable(arm, keymap, ["robosuite", "mujoco"], pictures, grippers, open_command=-1.0)

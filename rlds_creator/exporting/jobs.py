@@ -24,7 +24,7 @@ __all__ = ["ExportRequest", "run_export"]
 # The time for a terminated process to clean up.
 _TERMINATE_TIMEOUT_S = 5.0
 # The fields of a request that are arguments of `export`; the remaining fields select episodes.
-_ARGUMENTS = ("format", "name", "keep_internal", "end_at", "options")
+_EXPORT_ARGUMENTS = ("format", "name", "keep_internal", "end_at", "options")
 
 
 class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ async def run_export(
     """
     directory, export_options = Path(output), msgspec.to_builtins(request)
     job = {
-        **{name: export_options[name] for name in _ARGUMENTS},
+        **{name: export_options[name] for name in _EXPORT_ARGUMENTS},
         "directories": [os.fspath(path) for path in directories],
         "output": os.fspath(directory / f"{dataset_name(request.name)}.zip"),
         "archive": True,

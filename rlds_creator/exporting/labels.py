@@ -27,7 +27,7 @@ from rlds_creator.model import LabelRow
 
 __all__ = ["write_labels"]
 
-_CHOICES = {VERDICT: tuple(state.value for state in VERDICT_STATES), SUCCESS: ("yes", "no")}
+_LABEL_CHOICES = {VERDICT: tuple(state.value for state in VERDICT_STATES), SUCCESS: ("yes", "no")}
 
 
 def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int:
@@ -69,7 +69,7 @@ def write_labels(recipe: Recipe, data: Path, format: str, **options: Any) -> int
 
 
 def _create_layer(name: str, row: LabelRow) -> Layer:
-    choices = _CHOICES.get(name, ()) if row.type == "choice" else ()
+    choices = _LABEL_CHOICES.get(name, ()) if row.type == "choice" else ()
     title = row.layer if row.layer != name else ""
     return Layer(name=name, type=row.type, choices=choices, whole=row.type != "flag", title=title)
 

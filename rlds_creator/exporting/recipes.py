@@ -26,7 +26,7 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["Recipe", "tag_field"]
 
-_DESCRIPTION = "Episodes that people played in the browser, recorded with `rlds create`."
+_DEFAULT_DESCRIPTION = "Episodes that people played in the browser, recorded with `rlds create`."
 
 
 def tag_field(label: str) -> str:
@@ -157,7 +157,7 @@ class _AnnotatedView(View):
     @property
     @override
     def source_info(self) -> SourceInfo:
-        return super().source_info.replace(description=_DESCRIPTION)
+        return super().source_info.replace(description=_DEFAULT_DESCRIPTION)
 
     @property
     @override

@@ -39,9 +39,9 @@ ANNOTATIONS_FILE = "annotations.json"
 DELETED_FILE = "deleted"
 
 # The maximum size of annotations in bytes; the annotations of a person are far smaller.
-_MAX_BYTES = 1 << 26
+_MAX_ANNOTATIONS_BYTES = 1 << 26
 
-_SPECS = ("observation", "action", "reward", "discount")
+_FIELDS_WITH_SPEC = ("observation", "action", "reward", "discount")
 
 _Label = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _Step = Annotated[int, msgspec.Meta(ge=0)]
@@ -154,8 +154,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
             if not path.exists():
                 return cls()
             check_is_file(path)
-            if path.stat().length > _MAX_BYTES:
-                raise ValueError(f"larger than {_MAX_BYTES >> 20} MB")
+            if path.stat().length > _MAX_ANNOTATIONS_BYTES:
+                raise ValueError(f"larger than {_MAX_ANNOTATIONS_BYTES >> 20} MB")
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except (OSError, ValueError) as error:
             problem = error.problem if isinstance(error, SourceError) else str(error)
@@ -203,7 +203,7 @@ class RecordedEpisode:
                 directory=os.fspath(directory),
                 annotations=annotations,
                 metadata=metadata if isinstance(metadata, dict) else {},
-                specs={name: getattr(reader, f"{name}_spec")() for name in _SPECS},
+                specs={name: getattr(reader, f"{name}_spec")() for name in _FIELDS_WITH_SPEC},
                 num_steps=lengths[0],
             )
 

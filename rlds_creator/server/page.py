@@ -1,7 +1,7 @@
 """The WebSocket connection to a player's page, with backpressure for pictures.
 
-A page that is slower than the environment gets fewer pictures: at most `WINDOW` pictures are
-unacknowledged, and of later pictures only the newest is queued.
+A page that is slower than the environment gets fewer pictures: `MAX_UNACKNOWLEDGED` pictures may
+wait for its acknowledgement, and of later pictures only the newest is queued.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rlds_creator.frames import read_index
 
-__all__ = ["WINDOW", "Page"]
+__all__ = ["MAX_UNACKNOWLEDGED", "Page"]
 
-WINDOW = 2
+MAX_UNACKNOWLEDGED = 2
 # The maximum number of queued messages; one more closes the connection.
-_MAX_QUEUED = 200
-_POLICY_VIOLATED = 1008
+_MAX_QUEUED_MESSAGES = 200
+_CLOSE_POLICY_VIOLATION = 1008
 
 
 class Page:
@@ -39,10 +39,10 @@ class Page:
 
     def queue(self, message: dict[str, Any]) -> None:
         """Queues a message to be sent."""
-        if len(self._queue) < _MAX_QUEUED:
+        if len(self._queue) < _MAX_QUEUED_MESSAGES:
             self._queue.append(message)
         else:
-            self._is_closing, self._close_code = True, _POLICY_VIOLATED
+            self._is_closing, self._close_code = True, _CLOSE_POLICY_VIOLATION
         self._wake.set()
 
     def show(self, frame: bytes) -> None:
@@ -87,10 +87,10 @@ class Page:
         elif self._is_closing:
             await self._websocket.close(self._close_code)
             return False
-        elif self._frame is not None and len(self._unacknowledged) < WINDOW:
+        elif self._frame is not None and len(self._unacknowledged) < MAX_UNACKNOWLEDGED:
             frame, self._frame = self._frame, None
             self._unacknowledged.append(read_index(frame))
-            if len(self._unacknowledged) == WINDOW:
+            if len(self._unacknowledged) == MAX_UNACKNOWLEDGED:
                 self._full_since = asyncio.get_running_loop().time()
             await self._websocket.send_bytes(frame)
         else:

@@ -39,7 +39,7 @@ __all__ = ["Choose", "EpisodePlan", "Limits", "Play", "Plays", "Save"]
 
 logger = logging.getLogger(__name__)
 
-_POLICY_VIOLATED = 1008
+_CLOSE_POLICY_VIOLATION = 1008
 _LIVE_STATES = (EpisodeState.PLAYING, EpisodeState.ENDED)
 # The states after which the study chooses again; otherwise, the environment is repeated.
 _FINISHED_STATES = (EpisodeState.COMPLETED, EpisodeState.CANCELLED)
@@ -474,7 +474,7 @@ class Plays:
         except WebSocketDisconnect:
             return
         except (TimeoutError, KeyError, BadRequestError):
-            await websocket.close(_POLICY_VIOLATED)
+            await websocket.close(_CLOSE_POLICY_VIOLATION)
             return
         if play is None:
             page.bye("expired")
@@ -492,7 +492,7 @@ class Plays:
             await asyncio.wait([sender, listener])
             if websocket.client_state is not WebSocketState.DISCONNECTED:
                 with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
-                    await websocket.close(_POLICY_VIOLATED)
+                    await websocket.close(_CLOSE_POLICY_VIOLATION)
 
     async def _listen(self, play: Play, page: Page, websocket: WebSocket) -> None:
         limits = self.limits

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 _UNFINISHED = (None, EpisodeState.PLAYING, EpisodeState.ENDED)
 _ANNOTATED_FIELDS = ("state", "reason", "success", "notes", "is_practice")
-_MAX_OPEN = 16
+_MAX_CACHED_VIEWS = 16
 _CACHE_BYTES = 64 << 20
 
 
@@ -58,7 +58,7 @@ class Recordings:
         self._write_lock = threading.Lock()
         self._open_lock = threading.Lock()
         self._cache, self._thumbnails = Cache(_CACHE_BYTES), Thumbnails()
-        self._get_view = functools.lru_cache(_MAX_OPEN)(self._open_view)
+        self._get_view = functools.lru_cache(_MAX_CACHED_VIEWS)(self._open_view)
 
     # --- Episodes of plays.
 

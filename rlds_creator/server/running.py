@@ -23,7 +23,7 @@ from rlds_creator.server.security import Application
 __all__ = ["RateLimitFilter", "address_of", "listen", "serve", "server", "wants_browser"]
 
 # The maximum number of log lines per minute, because clients can cause log lines.
-_LOGS_PER_MINUTE = 60
+_MAX_LOGS_PER_MINUTE = 60
 
 
 @contextlib.contextmanager
@@ -162,7 +162,7 @@ class RateLimitFilter(logging.Filter):
 def _configure_logging(level: int) -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    handler.addFilter(RateLimitFilter(_LOGS_PER_MINUTE))
+    handler.addFilter(RateLimitFilter(_MAX_LOGS_PER_MINUTE))
     loggers = [logging.getLogger(name) for name in ("uvicorn", "asyncio", "rlds_creator")]
     for logger in loggers:
         logger.addHandler(handler)

@@ -24,7 +24,7 @@ def _study(
     )
 
 
-_STARTERS: tuple[tuple[tuple[str, ...], Study], ...] = (
+_SAMPLE_STUDIES: tuple[tuple[tuple[str, ...], Study], ...] = (
     (
         ("gymnasium", "pygame"),
         _study(
@@ -66,6 +66,6 @@ _STARTERS: tuple[tuple[tuple[str, ...], Study], ...] = (
 
 def sample_studies() -> Iterator[Study]:
     """Yields the studies whose packages are installed, without importing them."""
-    for modules, study in _STARTERS:
+    for modules, study in _SAMPLE_STUDIES:
         if all(importlib.util.find_spec(module) is not None for module in modules):
             yield study

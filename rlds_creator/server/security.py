@@ -38,7 +38,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "form-action 'self'",
     )
 )
-_HEADERS = {
+_SECURITY_HEADERS = {
     "content-security-policy": CONTENT_SECURITY_POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -46,9 +46,9 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
 }
 _MAX_BODY_BYTES = 1_000_000
-_BODY_SECONDS = 30.0
+_BODY_TIMEOUT_S = 30.0
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
-_POLICY_VIOLATED = 1008
+_CLOSE_POLICY_VIOLATION = 1008
 
 
 def is_loopback(host: str) -> bool:
@@ -151,7 +151,7 @@ class _LimitedBody:
 
     async def receive(self) -> Message:
         if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().time() + _BODY_SECONDS
+            self._deadline = asyncio.get_running_loop().time() + _BODY_TIMEOUT_S
         if self._deadline == float("inf"):
             return await self._receive()
         try:
@@ -178,7 +178,7 @@ class _Sender:
     async def __call__(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
+            for name, value in _SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
             if self._scope["path"].startswith("/api/"):
                 headers.setdefault("cache-control", "no-store")
@@ -191,4 +191,4 @@ class _Sender:
                 await errors.answer(error)(self._scope, receive, self)
         else:
             # A close before the socket is accepted becomes a response with status 403.
-            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATED})
+            await self._send({"type": "websocket.close", "code": _CLOSE_POLICY_VIOLATION})

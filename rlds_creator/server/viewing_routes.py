@@ -31,15 +31,15 @@ T = TypeVar("T")
 
 # The maximum number of reading threads, which share one disk and need memory.
 _MAX_READ_THREADS = 4
-_MAX_SIDE = 4096
+_MAX_PICTURE_SIDE = 4096
 _MAX_NAME_LENGTH = 200
-_MAX_FRAMES = 12
+_MAX_STRIP_FRAMES = 12
 # The seconds that browsers cache a thumbnail.
-_THUMBNAIL_SECONDS = 300
+_THUMBNAIL_CACHE_S = 300
 # The maximum wait for the rewards of a long log, in seconds.
 _MAX_WAIT_S = 5
 # The maximum steps per second of a video.
-_MAX_RATE = 10_000
+_MAX_VIDEO_RATE = 10_000
 
 
 class DamagedError(errors.ServerError):
@@ -78,7 +78,7 @@ def routes(
 
     async def picture(request: Request) -> Response:
         view, index = await find_episode(request), _path_index(request, "step")
-        side = _query_number(request, "side", 1, _MAX_SIDE)
+        side = _query_number(request, "side", 1, _MAX_PICTURE_SIDE)
         data, media_type = await in_thread(view.picture, index, request.path_params["path"], side)
         cache_control = f"private, max-age={view.cache_seconds}, immutable"
         return Response(data, media_type=media_type, headers={"cache-control": cache_control})
@@ -91,7 +91,7 @@ def routes(
         if image is None:
             return Response(status_code=204)
         etag = f'"{hashlib.sha256(image[0]).hexdigest()[:32]}"'
-        headers = {"cache-control": f"private, max-age={_THUMBNAIL_SECONDS}", "etag": etag}
+        headers = {"cache-control": f"private, max-age={_THUMBNAIL_CACHE_S}", "etag": etag}
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
         return Response(image[0], media_type=image[1], headers=headers)
@@ -194,7 +194,7 @@ def dataset_routes(catalog: Catalog) -> list[Route]:
 
     async def find_thumbnail(request: Request) -> tuple[bytes, str] | None:
         index = _path_index(request, "episode")
-        frames = _query_number(request, "frames", 1, _MAX_FRAMES)
+        frames = _query_number(request, "frames", 1, _MAX_STRIP_FRAMES)
         return await in_thread(catalog.thumbnail, *_get_split(request), index, frames or 1)
 
     async def find_labels(request: Request) -> EpisodeLabels:
@@ -297,6 +297,6 @@ def _parse_rate(request: Request) -> float | None:
     if text is None:
         return None
     is_number = re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,20})?", text)
-    if not is_number or not 0 < float(text) <= _MAX_RATE:
-        raise errors.BadRequestError(f"rate: expected a number up to {_MAX_RATE:,}.")
+    if not is_number or not 0 < float(text) <= _MAX_VIDEO_RATE:
+        raise errors.BadRequestError(f"rate: expected a number up to {_MAX_VIDEO_RATE:,}.")
     return float(text)

@@ -26,9 +26,9 @@ __all__ = ["Database", "delete", "row_of"]
 # The nouns for rows of tables in messages.
 _ROW_NOUNS = {"people": "person", "studies": "study", "episodes": "episode"}
 _ROW_NOUNS |= {"labels": "label", "exports": "download", "invites": "invite"}
-_MIGRATIONS = Path(__file__).parent / "migrations"
-_SUFFIXES = (".sqlite", ".sqlite3", ".db")
-_BUSY_SECONDS = 5.0
+_MIGRATIONS_FOLDER = Path(__file__).parent / "migrations"
+_SQLITE_SUFFIXES = (".sqlite", ".sqlite3", ".db")
+_LOCK_TIMEOUT_S = 5.0
 # An arbitrary number, which must be the same in all servers.
 _MIGRATION_LOCK = 7_105_318_222
 
@@ -144,12 +144,12 @@ def _create_engine(location: str | os.PathLike[str]) -> sa.Engine:
         except (sa.exc.ArgumentError, ValueError):
             problem = "--database: expected a URL: postgresql://USER:PASSWORD@HOST/NAME"
             raise StoreError(problem) from None
-    elif text.endswith(_SUFFIXES) or os.path.isfile(text):
+    elif text.endswith(_SQLITE_SUFFIXES) or os.path.isfile(text):
         url = sa.URL.create("sqlite", database=text)
     else:
         raise StoreError(
             f"--database: {text!r:.200} is neither a URL, such as postgresql://USER:PASSWORD@HOST/"
-            f"NAME, nor a file that ends in {', '.join(_SUFFIXES)}"
+            f"NAME, nor a file that ends in {', '.join(_SQLITE_SUFFIXES)}"
         )
     options: dict[str, Any] = {
         "json_serializer": lambda value: msgspec.json.encode(value).decode(),
@@ -158,7 +158,7 @@ def _create_engine(location: str | os.PathLike[str]) -> sa.Engine:
     match url.get_backend_name():
         case "sqlite":
             url = url.set(drivername="sqlite+pysqlite")
-            options["connect_args"] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
+            options["connect_args"] = {"timeout": _LOCK_TIMEOUT_S, "check_same_thread": False}
             if url.database in (None, "", ":memory:"):
                 # All threads share the only connection that has the database in memory.
                 options |= {"poolclass": sa.QueuePool, "pool_size": 1, "max_overflow": 0}
@@ -203,7 +203,7 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
     # SQLite ignores its timeout here while another connection is about to write, so this retries.
-    deadline = time.monotonic() + _BUSY_SECONDS
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -239,7 +239,7 @@ def _begin_migration(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 
 def _migrate(engine: sa.Engine) -> None:
-    scripts = ScriptDirectory(str(_MIGRATIONS), version_locations=[str(_MIGRATIONS)])
+    scripts = ScriptDirectory(str(_MIGRATIONS_FOLDER), version_locations=[str(_MIGRATIONS_FOLDER)])
     newest = scripts.get_current_head()
     with _begin_migration(engine) as connection:
         context = MigrationContext.configure(connection)

@@ -34,8 +34,8 @@ _MAX_STATEMENT_VALUES = 5_000
 _label = tables.labels.c  # The columns of labels, for queries.
 _is_tag = sa.and_(_label.type == "flag", _label.is_current)
 # The minimum time between labels of an episode, which keeps their order if the clock is set back.
-_MIN_INTERVAL_S = 1e-6
-_ANSWERS = {None: None, True: "yes", False: "no"}
+_LABEL_INTERVAL_S = 1e-6
+_SUCCESS_CHOICES = {None: None, True: "yes", False: "no"}
 # The fields that reports of the worker do not change: constants, and the fields of annotators.
 _FIXED = {"id", "study", "environment", "session", "person", "notes", "version", "is_practice"}
 
@@ -171,7 +171,7 @@ class EpisodeDatabase(Database):
             connection.execute(change.values(notes=notes, version=version + 1))
             rows = _read_labels(connection, episode_id)
             now = self._time_after(rows)
-            note = label_row(NOTE, notes, annotator=by, at=now + _MIN_INTERVAL_S)
+            note = label_row(NOTE, notes, annotator=by, at=now + _LABEL_INTERVAL_S)
             for label in current_labels(rows):
                 if label.type == "text" and (label.target != note.target or not notes):
                     _add_row(connection, episode_id, retraction_row(label, by, now))
@@ -289,7 +289,7 @@ class EpisodeDatabase(Database):
                 _add_row(connection, episode_id, row)
 
     def _time_after(self, rows: Iterable[LabelRow]) -> float:
-        return max(self._clock(), max((row.at for row in rows), default=0.0) + _MIN_INTERVAL_S)
+        return max(self._clock(), max((row.at for row in rows), default=0.0) + _LABEL_INTERVAL_S)
 
 
 def _conditions(query: EpisodeQuery) -> list[sa.ColumnElement[bool]]:
@@ -405,14 +405,14 @@ def _add_row(connection: sa.Connection, episode_id: str, row: LabelRow) -> None:
 def _add_player_verdict(connection: sa.Connection, episode: EpisodeRecord) -> None:
     """Adds the verdict and the success of the player at the end of an episode, if changed."""
     rows = _read_labels(connection, episode.id)
-    values = {VERDICT: episode.state.value, SUCCESS: _ANSWERS[episode.success]}
-    time = max([episode.started + episode.seconds, *(row.at + _MIN_INTERVAL_S for row in rows)])
+    values = {VERDICT: episode.state.value, SUCCESS: _SUCCESS_CHOICES[episode.success]}
+    time = max([episode.started + episode.seconds, *(row.at + _LABEL_INTERVAL_S for row in rows)])
     for layer, value in values.items():
         stored_values = [row.value for row in rows if (row.layer, row.tool) == (layer, PLAY_TOOL)]
         if value is not None and stored_values[-1:] != [value]:
             new = label_row(layer, value, at=time, annotator=episode.person, tool=PLAY_TOOL)
             _add_row(connection, episode.id, new)
-            time += _MIN_INTERVAL_S
+            time += _LABEL_INTERVAL_S
 
 
 def _with_labels(connection: sa.Connection, rows: list[Any] | Any) -> list[EpisodeRecord]:

@@ -16,7 +16,7 @@ from rlds_creator.store.records import from_row, to_row
 
 __all__ = ["Exports"]
 
-_CHANGES = {"state", "progress", "num_bytes", "error"}
+_CHANGEABLE_FIELDS = {"state", "progress", "num_bytes", "error"}
 
 
 class Exports(Database):
@@ -69,7 +69,7 @@ class Exports(Database):
           RecordNotFoundError: The download does not exist; it may have been deleted.
           StoreError: A field has a value that its type does not allow.
         """
-        if fixed_fields := changes.keys() - _CHANGES:
+        if fixed_fields := changes.keys() - _CHANGEABLE_FIELDS:
             raise TypeError(f"{', '.join(sorted(fixed_fields))} of a download never changes")
         table = tables.exports
         with self._writing() as connection:

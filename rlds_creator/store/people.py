@@ -16,10 +16,10 @@ from rlds_creator.store.records import Invite, from_row, to_row
 
 __all__ = ["People"]
 
-_DAY = 86_400.0
+_DAY_S = 86_400.0
 # The random bytes of tokens in links and cookies.
 _TOKEN_BYTES = 16
-_LOGIN_SECONDS = 30 * _DAY
+_LOGIN_SECONDS = 30 * _DAY_S
 
 
 class People(Database):
@@ -99,7 +99,7 @@ class People(Database):
             name=name,
             creator=by,
             created=now,
-            expires=now + 7 * _DAY if expires is None else expires,
+            expires=now + 7 * _DAY_S if expires is None else expires,
             uses_left=uses,
             study=study,
         )
@@ -177,7 +177,7 @@ class People(Database):
             row = connection.execute(query).first()
         if row is None:
             return None
-        if row.expires < now + _LOGIN_SECONDS - _DAY:  # Once a day saves writes.
+        if row.expires < now + _LOGIN_SECONDS - _DAY_S:  # Once a day saves writes.
             with self._writing() as connection:
                 changes = {"expires": now + _LOGIN_SECONDS}
                 connection.execute(sa.update(table).where(is_login).values(changes))

@@ -26,7 +26,7 @@ __all__ = [
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
-_SORTS = "started|environment|person|number|state|success|num_steps|total_reward|seconds"
+_SORT_FIELDS = "started|environment|person|number|state|success|num_steps|total_reward|seconds"
 
 
 class Invite(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class EpisodeQuery(msgspec.Struct, frozen=True, kw_only=True):
     is_practice: bool | None = None
     since: float | None = None
     until: float | None = None
-    sort: Annotated[str, msgspec.Meta(pattern=rf"^-?({_SORTS})\Z")] = "-started"
+    sort: Annotated[str, msgspec.Meta(pattern=rf"^-?({_SORT_FIELDS})\Z")] = "-started"
     offset: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
     limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 50
 

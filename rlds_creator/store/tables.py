@@ -70,7 +70,7 @@ metadata = sa.MetaData(
     }
 )
 
-_KINDS: Mapping[type[inspect.Type], Any] = {
+_SQL_TYPES: Mapping[type[inspect.Type], Any] = {
     inspect.StrType: _Text,
     inspect.EnumType: _Text,
     inspect.LiteralType: _Text,
@@ -95,7 +95,7 @@ def _columns(record: type[msgspec.Struct], leave_out: set[str]) -> Iterator[sa.C
     for field in inspect.type_info(record).fields:  # type: ignore[attr-defined]
         kinds = getattr(field.type, "types", (field.type,))
         types = [kind for kind in kinds if not isinstance(kind, inspect.NoneType)]
-        kind = sa.Integer if field.name in _SMALL_INTS else _KINDS.get(type(types[0]), sa.JSON)
+        kind = sa.Integer if field.name in _SMALL_INTS else _SQL_TYPES.get(type(types[0]), sa.JSON)
         if field.name not in leave_out:
             is_key, is_optional = field.name == "id", len(types) < len(kinds)
             yield _column(field.name, kind, nullable=is_optional, primary_key=is_key)

@@ -69,15 +69,15 @@ __all__ = ["Catalog", "link_neighbours"]
 _CACHE_BYTES = 128 << 20
 _MAX_OPEN = 32
 # The maximum numbers of cached rows of episodes without a table, and of rows for example values.
-_MAX_CACHED_ROWS, _EXAMPLE_ROWS = 2_000, 1_000
+_MAX_CACHED_ROWS, _NUM_EXAMPLE_ROWS = 2_000, 1_000
 # The seconds for which a listing reads lengths of episodes; the remaining lengths are unknown.
-_LISTING_SECONDS = 0.5
+_LENGTHS_TIMEOUT_S = 0.5
 # The seconds for which a listing reads rows of episodes; a later listing continues.
-_READING_SECONDS = 0.25
+_ROWS_TIMEOUT_S = 0.25
 # The seconds for which a listing waits for the table of episodes; then it shows the progress.
-_TABLE_SECONDS = 1.0
+_TABLE_TIMEOUT_S = 1.0
 # The seconds for which the state of files is cached, because checks of many files are slow.
-_STATE_SECONDS = 2.0
+_FILE_STATE_CACHE_S = 2.0
 
 
 class Catalog:
@@ -491,9 +491,9 @@ class _Dataset:
     def rows(self, split: str) -> list[dict[str, Any]]:
         """Returns rows of the table or cached rows of read episodes, for examples of values."""
         if (table := self._labelled_table(split)) is not None:
-            rows: list[dict[str, Any]] = table.slice(0, _EXAMPLE_ROWS).to_pylist()
+            rows: list[dict[str, Any]] = table.slice(0, _NUM_EXAMPLE_ROWS).to_pylist()
             return rows
-        return self._add_labels(split, [*self._cached_rows.values()][:_EXAMPLE_ROWS])
+        return self._add_labels(split, [*self._cached_rows.values()][:_NUM_EXAMPLE_ROWS])
 
     def _labelled_table(self, split: str) -> Any:
         """Returns the table of episodes with their labels; None if it is not computed yet."""
@@ -545,7 +545,7 @@ class _Dataset:
                 self._table_tasks[split] = _TableTask(self.episodes(split))
             task = self._table_tasks[split]
         try:
-            return task.future.result(_TABLE_SECONDS)
+            return task.future.result(_TABLE_TIMEOUT_S)
         except concurrent.futures.TimeoutError:
             raise _TableInProgressError(task.progress) from None
 
@@ -555,7 +555,7 @@ class _Dataset:
         try:
             columns = self.columns(split)
             read_indices = [summary["index"] for summary in summaries]
-            deadline = time.monotonic() + _READING_SECONDS
+            deadline = time.monotonic() + _ROWS_TIMEOUT_S
             rows, is_complete = self._read_rows(split, read_indices, deadline)
         except (ImportError, OSError, ValueError, RuntimeError):  # The episodes have no table.
             return {"episodes": summaries}
@@ -573,7 +573,7 @@ class _Dataset:
         return {"episodes": summaries, "columns": names, "is_complete": is_complete}
 
     def _summarize(self, split: str, indices: Sequence[int]) -> list[dict[str, Any]]:
-        deadline = time.monotonic() + _LISTING_SECONDS
+        deadline = time.monotonic() + _LENGTHS_TIMEOUT_S
         summaries = []
         for index in map(int, indices):
             row: dict[str, Any] = {"index": index, "num_steps": None, "values": None, "labels": []}
@@ -742,7 +742,7 @@ class _SourceDataset(_Dataset):
 
     def state(self, split: str, index: int) -> str:
         with self._lock:
-            if time.monotonic() > self._checked_at + _STATE_SECONDS:
+            if time.monotonic() > self._checked_at + _FILE_STATE_CACHE_S:
                 self._checked_at, self._files_key = time.monotonic(), key_of(self._picture_source)
         return f"{os.path.realpath(self.path)} {split} {index} {self._files_key}"
 

@@ -37,7 +37,7 @@ _DEFAULT_COLUMNS = ("steps", "duration", "return", "instruction")
 # Names without quotes in SQL. No reserved word has an underscore; any word may follow a dot.
 _PLAIN_NAME = re.compile(r"[a-z][a-z0-9]*_[a-z0-9_]*|success|task|seed|action|reward|discount")
 _NAME_PART = re.compile(r"[a-z][a-z0-9_]*")
-_MAX_CHOICES = 8
+_MAX_EXAMPLES = 8
 
 
 class Column(NamedTuple):
@@ -169,7 +169,7 @@ def list_columns(columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]
         if column.kind == "number":
             examples = [min(values), max(values)] if values else []
         else:
-            examples = [value for value, _ in Counter(values).most_common(_MAX_CHOICES)]
+            examples = [value for value, _ in Counter(values).most_common(_MAX_EXAMPLES)]
         title = " ".join(column.path) if column.path[0] != LABEL else f"label {column.path[1]}"
         examples = [as_json(example) for example in dict.fromkeys(examples)]
         yield {"name": name, "title": title, "kind": column.kind, "examples": examples}

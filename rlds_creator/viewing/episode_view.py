@@ -30,11 +30,11 @@ __all__ = ["ViewedEpisode"]
 # The maximum total number of points of the curves of a vector.
 _MAX_TOTAL_POINTS = 500_000
 # The number of pictures from which the range of values is estimated.
-_SCALE_SAMPLES = 5
+_NUM_SAMPLES = 5
 # The time in seconds for which a summary waits for rewards; long logs take longer.
 _REWARDS_TIMEOUT_S = 0.3
 # The fields of the inputs of a step in recordings of `rlds create`.
-_INPUTS = (KEYS, INPUTS)
+_INPUT_FIELDS = (KEYS, INPUTS)
 # The longer side of a thumbnail, and of a picture in a video.
 _THUMBNAIL_SIDE, _FRAME_SIDE = 160, 1024
 # The height of pictures side by side.
@@ -198,7 +198,7 @@ class ViewedEpisode:
 
     def _find_fps(self) -> float | None:
         if self._has_number(FPS):  # A rate of 0 means no real time.
-            rates = map(float, self.steps.samples(FPS, _SCALE_SAMPLES))
+            rates = map(float, self.steps.samples(FPS, _NUM_SAMPLES))
             return max((rate for rate in rates if 0 < rate < math.inf), default=None)
         return rate_in(self.steps.metadata) or rate_in(self.dataset_metadata)
 
@@ -219,9 +219,9 @@ class ViewedEpisode:
         values = {path: values[path] for path in self._sorted_paths() if path in values}
         if self._is_recording():
             # Inputs are recorded with the next step, but shown with their action.
-            values |= dict.fromkeys(_INPUTS)
+            values |= dict.fromkeys(_INPUT_FIELDS)
             if step + 1 < self.num_steps:
-                values |= self.steps.step(step + 1, _INPUTS)
+                values |= self.steps.step(step + 1, _INPUT_FIELDS)
         descriptions = {path: self._describe_value(path, value) for path, value in values.items()}
         return {"step": step, "values": descriptions}
 
@@ -329,7 +329,7 @@ class ViewedEpisode:
         if not self._is_scaled(path):
             return None
         if path not in self._scales:
-            samples = [np.asarray(value) for value in self.steps.samples(path, _SCALE_SAMPLES)]
+            samples = [np.asarray(value) for value in self.steps.samples(path, _NUM_SAMPLES)]
             self._scales[path] = pictures.scale_of(samples)
         return self._scales[path]
 

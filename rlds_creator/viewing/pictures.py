@@ -18,8 +18,8 @@ __all__ = ["Scale", "layout_of", "media_type_of", "picture_file", "picture_image
 # The minimum side of pictures, with channels and without: a small array without channels may be a
 # matrix.
 _MIN_SIDE, _MIN_GREY_SIDE = 8, 24
-_CHANNELS = (1, 3, 4)
-_MAX_FRAMES = 32
+_CHANNEL_COUNTS = (1, 3, 4)
+_MAX_FRAMES_PER_STEP = 32
 # The maximum number of pixels of a losslessly encoded picture.
 _MAX_LOSSLESS_PIXELS = 256 * 256
 _JPEG_QUALITY = 88
@@ -47,12 +47,12 @@ def layout_of(field: Any) -> str | None:
         return None
     if cameras_of({"": field}):
         return "yxc"[: len(shape)]
-    layouts = _AXES[len(shape)]
+    layouts = _LAYOUTS[len(shape)]
     return next((axes for axes in layouts if _fits(shape, axes, dtype)), None)
 
 
 # Layouts by the number of axes, in the order of preference.
-_AXES = {2: ["yx"], 3: ["yxc", "cyx", "nyx", "yxn"], 4: ["nyxc", "ncyx"]}
+_LAYOUTS = {2: ["yx"], 3: ["yxc", "cyx", "nyx", "yxn"], 4: ["nyxc", "ncyx"]}
 
 
 def _fits(shape: Sequence[int | None], axes: str, dtype: np.dtype) -> bool:
@@ -60,9 +60,9 @@ def _fits(shape: Sequence[int | None], axes: str, dtype: np.dtype) -> bool:
     min_side = _MIN_SIDE if "c" in axes and dtype.kind in "buf" else _MIN_GREY_SIDE
     if dtype.kind == "b":
         min_side = _MIN_SIDE
-    if "c" in axes and sizes["c"] not in _CHANNELS:
+    if "c" in axes and sizes["c"] not in _CHANNEL_COUNTS:
         return False
-    if "n" in axes and not 1 < (sizes["n"] or 0) <= _MAX_FRAMES:
+    if "n" in axes and not 1 < (sizes["n"] or 0) <= _MAX_FRAMES_PER_STEP:
         return False
     return all(side is None or side >= min_side for side in (sizes["y"], sizes["x"]))
 

@@ -28,7 +28,7 @@ from rlds_ecosystem.model.nests import leaves_at, lookup
 
 __all__ = ["SourceSteps", "Tables"]
 
-_MAX_OPEN = 8
+_MAX_OPEN_TABLES = 8
 # The maximum size of an episode whose checksum is verified; larger episodes take too long.
 _MAX_CHECKED_BYTES = 32 << 20
 # Values of fewer bytes are read as whole columns; larger values in blocks of this many bytes.
@@ -46,7 +46,7 @@ class Tables:
 
     def __init__(self, source: AnySource) -> None:
         self._source, self._lock = source, threading.Lock()
-        self._open_cached = functools.lru_cache(_MAX_OPEN)(_open_table)
+        self._open_cached = functools.lru_cache(_MAX_OPEN_TABLES)(_open_table)
 
     @classmethod
     def create(cls, source: AnySource) -> Tables | None:

@@ -14,11 +14,11 @@ from rlds_ecosystem.files.whole_files import write_atomically
 
 __all__ = ["Thumbnails", "state_of"]
 
-_MAX_BYTES = 64 << 20
+_MAX_CACHE_BYTES = 64 << 20
 # The number of new thumbnails after which the size of the cache is checked.
 _CHECK_PERIOD = 200
 # The version of thumbnails in the cache.
-_VERSION = 1
+_CACHE_VERSION = 1
 
 
 class Thumbnails:
@@ -28,9 +28,9 @@ class Thumbnails:
       max_bytes: The maximum size; above it, the least recently used thumbnails are deleted.
     """
 
-    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = _MAX_CACHE_BYTES) -> None:
         self._max_bytes, self._num_new = max_bytes, 0
-        self._folder = cache_folder("thumbnails", f"version {_VERSION}")
+        self._folder = cache_folder("thumbnails", f"version {_CACHE_VERSION}")
 
     def get(
         self, state: str, create: Callable[[], tuple[bytes, str] | None]

@@ -14,7 +14,7 @@ __all__ = ["as_json", "finite_or_none"]
 
 # The maximum size of a complete array, and the number of first elements in a summary.
 _MAX_ELEMENTS, _FIRST_ELEMENTS = 128, 32
-_MAX_CHARACTERS, _MAX_BYTES = 20_000, 32
+_MAX_CHARACTERS, _MAX_SHOWN_BYTES = 20_000, 32
 # The maximum depth of nesting, and number of entries of lists and dicts; the rest is left out.
 _MAX_DEPTH, _MAX_ENTRIES = 20, 1_000
 # The largest exact integer in JavaScript.
@@ -83,7 +83,7 @@ def _bytes(value: bytes) -> Any:
     try:
         return _text(value.decode())
     except UnicodeDecodeError:
-        return {"bytes": len(value), "first": value[:_MAX_BYTES].hex()}
+        return {"bytes": len(value), "first": value[:_MAX_SHOWN_BYTES].hex()}
 
 
 def _summary(array: np.ndarray, depth: int) -> dict[str, Any]:

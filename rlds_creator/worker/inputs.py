@@ -19,11 +19,11 @@ ALL_INPUTS = "*"
 _DEAD_ZONE = 0.1
 _RELEASE_ZONE = 0.08
 
-_AXIS = re.compile(r"(Axis|Space)\d+")
-_POSITION = re.compile(r"Pointer[XY]")
+_AXIS_NAME = re.compile(r"(Axis|Space)\d+")
+_POINTER_POSITION = re.compile(r"Pointer[XY]")
 
 # The maximum number of held inputs, and of events between two steps.
-_MAX_HELD = 64
+_MAX_HELD_INPUTS = 64
 _MAX_EVENTS = 1000
 
 
@@ -54,7 +54,7 @@ class InputQueue:
     @property
     def is_held(self) -> bool:
         """True if an input other than a position is held."""
-        return any(not _POSITION.fullmatch(name) for name in self._held)
+        return any(not _POINTER_POSITION.fullmatch(name) for name in self._held)
 
     def add(self, event: Mapping[str, Any]) -> bool:
         """Adds an event, see `rlds_creator.server.messages.Event`; returns True if it is a press.
@@ -68,19 +68,19 @@ class InputQueue:
             self.release()
             return False
         previous_value = self._held.get(name, 0.0)
-        if _AXIS.fullmatch(name):
+        if _AXIS_NAME.fullmatch(name):
             value = max(-1.0, min(value, 1.0))
             if abs(value) < (_RELEASE_ZONE if previous_value else _DEAD_ZONE):
                 value = 0.0
-        if not value and not _POSITION.fullmatch(name):
+        if not value and not _POINTER_POSITION.fullmatch(name):
             self._held.pop(name, None)
             return False
-        if name not in self._recent_inputs and len(self._recent_inputs) >= _MAX_HELD:
-            raise RefusedError(f"more than {_MAX_HELD} inputs are held at once")
+        if name not in self._recent_inputs and len(self._recent_inputs) >= _MAX_HELD_INPUTS:
+            raise RefusedError(f"more than {_MAX_HELD_INPUTS} inputs are held at once")
         if len(self._pressed) >= _MAX_EVENTS:
             raise RefusedError(f"more than {_MAX_EVENTS} events in one step")
         self._held[name] = self._recent_inputs[name] = value
-        if _POSITION.fullmatch(name) or previous_value * value > 0:
+        if _POINTER_POSITION.fullmatch(name) or previous_value * value > 0:
             return False
         self._pressed.append(name)
         if len(key) == 1 and key.isprintable():

@@ -40,15 +40,15 @@ HEADER_SIZE = 5
 MAX_PAYLOAD_SIZE = 16 << 20
 
 _HEADER = struct.Struct("<Ic")
-_JSON, _PICTURE = b"J", b"F"
+_JSON_KIND, _PICTURE_KIND = b"J", b"F"
 
 # The maximum number of messages in the queue of the worker; if it is full, the server waits.
-_MAX_QUEUED = 1000
+_MAX_QUEUED_MESSAGES = 1000
 
-# The time for a worker to close its log after the end of the server, and the time for a full queue
-# to accept a message.
-_GRACE_SECONDS = 10.0
-_STUCK_SECONDS = 60.0
+# The time for a worker to close its log after the end of the server.
+_CLOSE_TIMEOUT_S = 10.0
+# The time for a full queue to accept a message.
+_FULL_QUEUE_TIMEOUT_S = 60.0
 
 
 class LinkError(Exception):
@@ -65,13 +65,13 @@ def encode(message: Mapping[str, Any] | bytes) -> bytes:
     b'\r\x00\x00\x00J{"op":"ping"}'
     """
     if isinstance(message, bytes):
-        return _encode_header(message, _PICTURE) + message
+        return _encode_header(message, _PICTURE_KIND) + message
     try:
         text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as e:
         raise LinkError(f"a message cannot be sent: {e}") from e
     payload = text.encode(errors="replace")
-    return _encode_header(payload, _JSON) + payload
+    return _encode_header(payload, _JSON_KIND) + payload
 
 
 def _encode_header(payload: bytes, kind: bytes) -> bytes:
@@ -87,7 +87,7 @@ def decode_header(header: bytes) -> tuple[bytes, int]:
       LinkError: The header is invalid, or the payload is too large.
     """
     size, kind = _HEADER.unpack(header)
-    if kind not in (_JSON, _PICTURE) or size > MAX_PAYLOAD_SIZE:
+    if kind not in (_JSON_KIND, _PICTURE_KIND) or size > MAX_PAYLOAD_SIZE:
         raise LinkError(f"unknown message: kind {kind!r}, {size} bytes")
     return kind, size
 
@@ -98,7 +98,7 @@ def decode_payload(kind: bytes, payload: bytes) -> Message:
     Raises:
       LinkError: The payload is not JSON, or not an object with an "op".
     """
-    if kind == _PICTURE:
+    if kind == _PICTURE_KIND:
         return payload
     try:
         message = json.loads(payload, parse_constant=_refuse_constant)
@@ -128,7 +128,7 @@ class Link:
         connection.set_inheritable(False)
         self._connection = connection
         self._owner_pid = os.getpid()
-        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(_MAX_QUEUED)
+        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue(_MAX_QUEUED_MESSAGES)
         self._is_lost = False
         self._is_closed = threading.Event()
         os.register_at_fork(after_in_child=self._close_fork)
@@ -188,16 +188,16 @@ class Link:
                 kind, size = decode_header(self._read(HEADER_SIZE))
                 message = decode_payload(kind, self._read(size))
                 if isinstance(message, dict):
-                    self._messages.put(message, timeout=_STUCK_SECONDS)
+                    self._messages.put(message, timeout=_FULL_QUEUE_TIMEOUT_S)
         except queue.Full:
             os._exit(1)
         except (EOFError, OSError, LinkError):
             pass
         try:
-            self._messages.put(None, timeout=_GRACE_SECONDS)
+            self._messages.put(None, timeout=_CLOSE_TIMEOUT_S)
         except queue.Full:
             os._exit(1)
-        if not self._is_closed.wait(_GRACE_SECONDS):
+        if not self._is_closed.wait(_CLOSE_TIMEOUT_S):
             os._exit(1)
 
     def _read(self, size: int) -> bytes:

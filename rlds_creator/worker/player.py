@@ -35,7 +35,7 @@ from rlds_ecosystem.video_codec import FrameEncoder, Video
 
 __all__ = ["Player", "serve"]
 
-_MAX_SEED = 2**31
+_NUM_SEEDS = 2**31
 
 # A held key repeats its step after this delay; a tap makes one step.
 _REPEAT_DELAY_S = 0.25
@@ -43,8 +43,8 @@ _REPEAT_DELAY_S = 0.25
 # The maximum number of messages handled between two steps.
 _MAX_MESSAGES_PER_STEP = 100
 
-_MAX_WAIT_S = 60.0
-_MAX_NAMES = 256
+_MAX_MESSAGE_WAIT_S = 60.0
+_MAX_ACTIONS = 256  # Recordings hold the names of at most so many discrete actions.
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -239,7 +239,7 @@ class Player:
         now = self._clock()
         seconds = min(self._next_step_time, self._play.deadline(now)) - now
         for _ in range(_MAX_MESSAGES_PER_STEP):
-            message = self._link.receive(max(0.0, min(seconds, _MAX_WAIT_S)))
+            message = self._link.receive(max(0.0, min(seconds, _MAX_MESSAGE_WAIT_S)))
             if message is None:
                 break
             if message["op"] == "stop":
@@ -378,9 +378,9 @@ class Player:
     def _begin_episode(self, index: int) -> None:
         seed: int | None = self._next_seed
         if seed is None:
-            seed = secrets.randbelow(_MAX_SEED)
+            seed = secrets.randbelow(_NUM_SEEDS)
         else:
-            self._next_seed = (seed + 1) % _MAX_SEED
+            self._next_seed = (seed + 1) % _NUM_SEEDS
         with _convert_environment_errors():
             try:
                 self._playable.seed(seed)
@@ -621,8 +621,8 @@ def _convert_recording_errors() -> Iterator[None]:
 def action_names(playable: Playable) -> dict[str, Any]:
     """Returns the names of discrete actions, for the metadata of the recording."""
     spec = playable.environment.action_spec()
-    has_names = type(playable).describe is not Playable.describe
-    if not (isinstance(spec, specs.DiscreteArray) and has_names and spec.num_values <= _MAX_NAMES):
+    is_named = type(playable).describe is not Playable.describe
+    if not (isinstance(spec, specs.DiscreteArray) and is_named and spec.num_values <= _MAX_ACTIONS):
         return {}
     return {"actions": [playable.describe(spec.dtype.type(n)) for n in range(spec.num_values)]}
 

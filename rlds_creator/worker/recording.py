@@ -24,7 +24,7 @@ __all__ = ["EpisodeLog", "as_finite", "as_json", "sum_reward"]
 _MAX_PENDING_BYTES = 1 << 20
 
 # The flush interval in seconds: older steps survive a power failure.
-_SYNC_INTERVAL = 1.0
+_SYNC_INTERVAL_S = 1.0
 
 
 class EpisodeLog:
@@ -65,7 +65,7 @@ class EpisodeLog:
         create_writer = functools.partial(
             RiegeliBackendWriter,
             os.path.join(directory, self.id),
-            flush_interval=_SYNC_INTERVAL,
+            flush_interval=_SYNC_INTERVAL_S,
             max_pending_bytes=_MAX_PENDING_BYTES,
         )
         log_metadata = {"environment_specs": specs}

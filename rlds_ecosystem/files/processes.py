@@ -39,7 +39,7 @@ _WORK_FRAME, _TASK_FRAME = b"w", b"t"
 T = TypeVar("T")
 R = TypeVar("R")
 
-_FRAME_SIZE = struct.Struct("<Q")
+_LENGTH = struct.Struct("<Q")
 # The free memory that each worker needs.
 _MIN_BYTES_PER_WORKER = 1 << 30
 # Native libraries use one thread per worker, because each core has a worker.
@@ -286,7 +286,7 @@ def _exit_text(code: int) -> str:
 
 def write_frame(stream: IO[bytes], content: bytes) -> None:
     """Writes a frame of bytes to a pipe, for `read_frame` at its other end."""
-    stream.write(_FRAME_SIZE.pack(len(content)) + content)
+    stream.write(_LENGTH.pack(len(content)) + content)
     stream.flush()
 
 
@@ -296,8 +296,8 @@ def read_frame(stream: IO[bytes]) -> bytes:
     Raises:
       EOFError: The other end is closed.
     """
-    header = stream.read(_FRAME_SIZE.size)
-    content = stream.read(_FRAME_SIZE.unpack(header)[0]) if len(header) == _FRAME_SIZE.size else b""
-    if len(header) < _FRAME_SIZE.size or len(content) < _FRAME_SIZE.unpack(header)[0]:
+    header = stream.read(_LENGTH.size)
+    content = stream.read(_LENGTH.unpack(header)[0]) if len(header) == _LENGTH.size else b""
+    if len(header) < _LENGTH.size or len(content) < _LENGTH.unpack(header)[0]:
         raise EOFError("the other end of the pipe is closed")
     return content

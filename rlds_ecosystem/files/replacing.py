@@ -32,16 +32,16 @@ from rlds_ecosystem.files.whole_files import (
 )
 from rlds_ecosystem.model.errors import StorageError
 
-__all__ = ["FOLDER", "RUNNING", "files_in", "finish_replacing", "replace_dataset"]
+__all__ = ["FOLDER", "RUNNING_PREFIX", "files_in", "finish_replacing", "replace_dataset"]
 
-RUNNING = "recording-"
+RUNNING_PREFIX = "recording-"
 """The prefix of folders of unfinished recordings, also after a crash."""
 
 # The number of attempts to take a lock that is held only briefly.
-_NUM_TRIES = 100
+_MAX_LOCK_TRIES = 100
 
 # The folder of labels, which people write.
-_LABELS = Path(FOLDER, "labels")
+_LABELS_FOLDER = Path(FOLDER, "labels")
 
 
 @contextlib.contextmanager
@@ -90,17 +90,17 @@ def replace_dataset(
             raise FileExistsError(f"{name} exists from an earlier replacement: rename or remove it")
         with _exclusive_access(path):
             draft, old_identity = hidden_folder / path.name, identity()
-            labels = _file_stats(path / _LABELS)
+            labels = _file_stats(path / _LABELS_FOLDER)
         try:
             yield draft
-            has_labels = (draft / _LABELS).exists()
+            has_labels = (draft / _LABELS_FOLDER).exists()
             shutil.copymode(path, draft)
             sync_all(draft)
             sync(hidden_folder)
-            folders = {*map(Path, map(os.path.realpath, (path / _LABELS, *label_folders)))}
+            folders = {*map(Path, map(os.path.realpath, (path / _LABELS_FOLDER, *label_folders)))}
             with _exclusive_access(path), _lock_labels(folders):
                 if identity() != old_identity or (
-                    has_labels and _file_stats(path / _LABELS) != labels
+                    has_labels and _file_stats(path / _LABELS_FOLDER) != labels
                 ):
                     raise StorageError(
                         f"{path} changed while its replacement was written, and stays unchanged; "
@@ -164,7 +164,7 @@ def _exclusive_access(path: Path) -> Iterator[None]:
 
 def _lock_with_retries(path: Path) -> int | None:
     """Locks a file; a process that adds data holds its lock for a moment only."""
-    for _ in range(_NUM_TRIES):
+    for _ in range(_MAX_LOCK_TRIES):
         if (descriptor := try_to_lock(path)) is not None:
             return descriptor
         time.sleep(0.01)
@@ -191,9 +191,9 @@ def _remove_empty(folders: Sequence[Path]) -> None:
 
 
 def _copy_labels(path: Path, draft: Path) -> None:
-    labels = path / _LABELS
+    labels = path / _LABELS_FOLDER
     if _file_stats(labels):
-        shutil.copytree(labels, draft / _LABELS)
+        shutil.copytree(labels, draft / _LABELS_FOLDER)
         sync_all(draft / FOLDER)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from etils import epath
 
 from rlds_ecosystem.files.caches import cache_folder
-from rlds_ecosystem.files.stores import UNFINISHED, PathLike, as_path, is_local, publish
+from rlds_ecosystem.files.stores import UPLOAD_MARK, PathLike, as_path, is_local, publish
 
 try:
     import fcntl
@@ -196,7 +196,7 @@ def check_is_free(path: PathLike) -> None:
         is_free = not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir()))
     else:
         names = {path.name for path in target.iterdir()}
-        is_free = UNFINISHED in names or (
+        is_free = UPLOAD_MARK in names or (
             names <= _FILES_OF_NEW_REPOSITORIES if names else not target.exists()
         )
     if not is_free:

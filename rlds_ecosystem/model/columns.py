@@ -33,7 +33,7 @@ __all__ = [
     "zeros_like",
 ]
 
-_EMPTY = {str: "", bytes: b"", type(None): None}
+_EMPTY_VALUES = {str: "", bytes: b"", type(None): None}
 
 
 def shift_steps(columns: Any, last_steps: Sequence[int]) -> Any:
@@ -401,7 +401,7 @@ def _as_array(value: Any, path: str, step: int) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind in "US":
         return array.astype(object)
-    if array.dtype == object and any(type(item) not in _EMPTY for item in array.flat):
+    if array.dtype == object and any(type(item) not in _EMPTY_VALUES for item in array.flat):
         raise _unsupported(value, path, step)
     if array.dtype.byteorder not in "=|":
         return array.astype(array.dtype.newbyteorder("="))
@@ -428,7 +428,7 @@ def zeros_like(array: np.ndarray) -> np.ndarray:
     zeros = np.empty(array.size, object)
     for index, item in enumerate(array.flat):
         is_array = isinstance(item, np.ndarray)
-        zeros[index] = zeros_like(item) if is_array else _EMPTY[type(item)]
+        zeros[index] = zeros_like(item) if is_array else _EMPTY_VALUES[type(item)]
     return zeros.reshape(array.shape)
 
 

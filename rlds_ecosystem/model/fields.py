@@ -15,7 +15,7 @@ from rlds_ecosystem.model.nests import join_path
 __all__ = [
     "BGR",
     "KINDS",
-    "MEANING",
+    "MEANING_ATTRIBUTES",
     "DepthCodes",
     "Field",
     "Fields",
@@ -36,7 +36,7 @@ BGR = ("blue", "green", "red")
 KINDS = ("absolute", "delta", "velocity", "scaled")
 """The kinds of numbers: targets, changes, changes in a second, and a range mapped to [-1, 1]."""
 
-MEANING = ("unit", "names", "codes", "table", "kind")
+MEANING_ATTRIBUTES = ("unit", "names", "codes", "table", "kind")
 """The attributes of a `Field` that give its values their meaning."""
 
 
@@ -131,7 +131,7 @@ class Field:
     @property
     def meaning(self) -> dict[str, Any]:
         """The attributes that give the values their meaning, such as unit and names."""
-        return {name: value for name in MEANING if (value := getattr(self, name))}
+        return {name: value for name in MEANING_ATTRIBUTES if (value := getattr(self, name))}
 
     @property
     def meanings(self) -> list[str]:

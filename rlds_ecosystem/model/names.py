@@ -11,14 +11,14 @@ from types import MappingProxyType
 __all__ = ["nearest", "suggest_names", "unused_name"]
 
 # The maximum number of listed names, and the similarities of suggested names, from 0 to 1.
-_MAX_LISTED = 12
+_MAX_LISTED_NAMES = 12
 _MIN_SIMILARITY = 0.7
 _SUBSTRING_SIMILARITY = 0.75
 _MIN_SUBSTRING_LENGTH = 4
-_NONE: Mapping[str, str] = MappingProxyType({})
+_NO_ALIASES: Mapping[str, str] = MappingProxyType({})
 
 
-def suggest_names(name: str, names: Iterable[str], aliases: Mapping[str, str] = _NONE) -> str:
+def suggest_names(name: str, names: Iterable[str], aliases: Mapping[str, str] = _NO_ALIASES) -> str:
     """Returns the end of an error about an unknown name: similar names, and all names.
 
     Args:
@@ -35,8 +35,8 @@ def suggest_names(name: str, names: Iterable[str], aliases: Mapping[str, str] = 
     """
     names = list(names)
     shown = [
-        *names[:_MAX_LISTED],
-        *([f"and {len(names) - _MAX_LISTED} more"] if len(names) > _MAX_LISTED else []),
+        *names[:_MAX_LISTED_NAMES],
+        *([f"and {len(names) - _MAX_LISTED_NAMES} more"] if len(names) > _MAX_LISTED_NAMES else []),
     ]
     ending = f"here are: {', '.join(shown)}" if names else "here are none"
     near = dict.fromkeys(aliases.get(each, each) for each in nearest(name, [*names, *aliases]))

@@ -8,8 +8,8 @@ from collections.abc import Callable
 __all__ = ["printable", "replace_unprintable", "shorten"]
 
 # No readable word or path is longer.
-_MAX_WORD = 1000
-_LONG_WORD = re.compile(rf"\S{{{_MAX_WORD + 1},}}")
+_MAX_WORD_LENGTH = 1000
+_LONG_WORD = re.compile(rf"\S{{{_MAX_WORD_LENGTH + 1},}}")
 
 
 def printable(text: str) -> str:
@@ -24,7 +24,7 @@ def printable(text: str) -> str:
     """
     if not text.isprintable():
         text = replace_unprintable(text, lambda character: ascii(character)[1:-1], keep="\n")
-    return _LONG_WORD.sub(lambda match: shorten(match[0], _MAX_WORD), text)
+    return _LONG_WORD.sub(lambda match: shorten(match[0], _MAX_WORD_LENGTH), text)
 
 
 def replace_unprintable(text: str, replacement: Callable[[str], str], keep: str = "") -> str:

@@ -39,7 +39,7 @@ __all__ = [
 BEAM_SETTINGS = {"ignore_unknown_options": True}
 
 # The texts around the commands of `next_commands`.
-_NEXT, _BETWEEN = "next: ", " · "
+_HINT_PREFIX, _COMMAND_SEPARATOR = "next: ", " · "
 
 _STYLES: dict[str, dict[str, Any]] = {
     "title": {"bold": True},
@@ -80,8 +80,8 @@ class Invocation:
 
     def complete(self, hint: str) -> str:
         """Completes the commands of a line of `next_commands`."""
-        commands = hint.removeprefix(_NEXT).split(_BETWEEN)
-        return _NEXT + _BETWEEN.join(map(self.complete_command, commands))
+        commands = hint.removeprefix(_HINT_PREFIX).split(_COMMAND_SEPARATOR)
+        return _HINT_PREFIX + _COMMAND_SEPARATOR.join(map(self.complete_command, commands))
 
     def complete_command(self, command: str) -> str:
         """Adds the options to a command that its path needs."""

@@ -21,7 +21,7 @@ from rlds_tools.command_line.printing import (
 )
 from rlds_tools.results import Result
 
-_UNITS = {"B": 1, "kB": 1000, "MB": 1000**2}
+_UNIT_BYTES = {"B": 1, "kB": 1000, "MB": 1000**2}
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
@@ -31,7 +31,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
         raise click.BadParameter(
             f"got {value!r}, expected a size such as 3MB or 500kB.", ctx, param
         )
-    return int(float(match[1]) * _UNITS[match[2]])
+    return int(float(match[1]) * _UNIT_BYTES[match[2]])
 
 
 def _episodes(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:

@@ -18,9 +18,9 @@ from rlds_tools.results import Block, Result, count, next_commands, size_text
 
 __all__ = ["Report", "is_report", "report"]
 
-_MAX_SIZE = 3_000_000
+_MAX_REPORT_BYTES = 3_000_000
 # The text that identifies a report.
-_MARK = "Made by rlds report."
+_REPORT_MARK = "Made by rlds report."
 
 
 def is_report(path: str | os.PathLike[str]) -> bool:
@@ -29,7 +29,7 @@ def is_report(path: str | os.PathLike[str]) -> bool:
         content = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return False
-    return _MARK in content
+    return _REPORT_MARK in content
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ def report(
     episodes: Sequence[int] = (),
     cameras: Sequence[str] | None = None,
     frames: int = 100,
-    max_size: int = _MAX_SIZE,
+    max_size: int = _MAX_REPORT_BYTES,
     max_episodes: int | None = None,
     where: str | None = None,
     format: str | None = None,

@@ -39,7 +39,7 @@ _MAX_CURVES = 6  # More curves are indistinguishable.
 _MAX_CURVE_FIELDS = 3
 _VISIBLE_DIMENSIONS, _MAX_DIMENSIONS = 32, 256
 _VISIBLE_ROWS, _MAX_ROWS = 40, 1000
-_MAX_TASKS, _NUM_LOWEST = 20, 5
+_MAX_TASKS, _NUM_LOWEST_RATED = 20, 5
 _MAX_TASK_PANELS, _MAX_TASK_LENGTH = 12, 80
 _MAX_STATE_SIZE = 512
 
@@ -547,7 +547,7 @@ def _score_panel(data: ReportData, score: EpisodeScore, values: np.ndarray) -> M
     if not len(rated) or np.ptp(values[rated]) == 0:
         return Markup("")
     items: list[str] = []
-    for row in rated[np.argsort(values[rated], kind="stable")][:_NUM_LOWEST].tolist():
+    for row in rated[np.argsort(values[rated], kind="stable")][:_NUM_LOWEST_RATED].tolist():
         index = data.scan.episodes.stored_index(int(data.scan.table.index[row]))
         items += [" · ", _episode_link(data, index), f" ({number_text(float(values[row]))})"]
     lowest = _note(tag("b", "Lowest in episode "), *items[1:])

@@ -25,7 +25,7 @@ FRAMES_PER_SECOND = 12
 # The sides of frames in pixels: larger frames are shrunk; pixels of smaller frames are repeated,
 # as H.264 stores colors for groups of four pixels.
 _MAX_SIDE, _MIN_SIDE = 256, 128
-_STILL = 96
+_STILL_SIDE = 96
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ def clip(frames: Frames | VideoFrames, quality: VideoQuality, name: str) -> tupl
 def still(frame: np.ndarray, name: str) -> Markup:
     """Encodes a frame as a small image element."""
     ((image,), _) = _as_images([frame])
-    source = _data_url("image/webp", _as_webp([_shrink(image, _STILL)], 55))
+    source = _data_url("image/webp", _as_webp([_shrink(image, _STILL_SIDE)], 55))
     return tag("img", src=source, alt=name, class_="still")
 
 

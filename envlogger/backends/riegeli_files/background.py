@@ -41,7 +41,7 @@ class ShardTask(NamedTuple):
     num_steps: int = 0
 
 
-_PUSH = ShardTask(lambda shards: shards.push())
+_PUSH_TASK = ShardTask(lambda shards: shards.push())
 
 
 class _Batch:
@@ -175,10 +175,10 @@ class BackgroundWriter:
           WritingError: A job failed.
         """
         if not self._is_waiting or self._is_closing:
-            self.finish(_PUSH)
+            self.finish(_PUSH_TASK)
             return
         batch = self._current = self._queued
-        batch.jobs.append(_PUSH)
+        batch.jobs.append(_PUSH_TASK)
         batch.is_awaited = True
         self._queued = _Batch()
         self._is_dirty = True

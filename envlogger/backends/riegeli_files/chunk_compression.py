@@ -16,7 +16,7 @@ SMALL = "brotli:6"
 """The compression of the published EnvLogger. Halves frames of games, but not noise."""
 
 # The minimum ratio of sizes at which SMALL pays, because reading it takes longer.
-_MIN_RATIO = 1.05
+_MIN_SIZE_RATIO = 1.05
 
 # Chunks are similar, so only one of this many chunks is compressed in both ways for comparison.
 _TRIAL_PERIOD = 16
@@ -43,7 +43,7 @@ class ChunkCompression:
             return FAST
         if self._num_chunks_to_trial == 0:
             self._num_chunks_to_trial = _TRIAL_PERIOD
-            is_small_better = _measure(records, FAST) > _MIN_RATIO * _measure(records, SMALL)
+            is_small_better = _measure(records, FAST) > _MIN_SIZE_RATIO * _measure(records, SMALL)
             self._preferred = SMALL if is_small_better else FAST
         self._num_chunks_to_trial -= 1
         return self._preferred

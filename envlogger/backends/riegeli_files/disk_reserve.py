@@ -14,7 +14,7 @@ from rlds_ecosystem.model.errors import StorageError
 __all__ = ["DiskReserve"]
 
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
-_GROWTH_BYTES, _INDEX_BYTES = 1 << 22, 1 << 23
+_GROWTH_BYTES, _INDEX_RESERVE_BYTES = 1 << 22, 1 << 23
 
 
 class DiskReserve:
@@ -40,7 +40,7 @@ class DiskReserve:
         self.cause: BaseException | None = None
         self.ends_recording = True
         # Incompressible chunks are slightly larger than their content.
-        self._min_size = max_pending_bytes + (max_pending_bytes >> 7) + _INDEX_BYTES
+        self._min_size = max_pending_bytes + (max_pending_bytes >> 7) + _INDEX_RESERVE_BYTES
         self._lock, self._size = threading.Lock(), 0
         self._file: IO[bytes] | None = None
         if not is_local(directory):

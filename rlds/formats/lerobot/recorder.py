@@ -40,7 +40,7 @@ from rlds.sources.episodes import Episodes
 from rlds.sources.source import SourceEpisode
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files.daemon_threads import DaemonThreads
-from rlds_ecosystem.files.replacing import FOLDER, RUNNING
+from rlds_ecosystem.files.replacing import FOLDER, RUNNING_PREFIX
 from rlds_ecosystem.files.whole_files import can_lock, try_to_lock, write_atomically
 from rlds_ecosystem.model.errors import StorageError, storage_errors
 from rlds_ecosystem.model.nests import leaves_at, lookup
@@ -163,7 +163,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     def _begin_episode(self, data: StepData) -> None:
         """Writes a step to a new log, and then adds the previous log to the dataset."""
-        folder = self._logs / f"{RUNNING}{time.time_ns()}"
+        folder = self._logs / f"{RUNNING_PREFIX}{time.time_ns()}"
         arguments = {"fps": self._fps, "task": self._task, "robot_type": self._robot_type or ""}
         log = None
         try:
@@ -425,7 +425,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     def _write_journal(self, folder: Path, num_episodes: int, names: Sequence[str]) -> None:
         """Writes the journal of an episode: changed files, and the number of episodes."""
-        log = _log_path(folder, RUNNING).name
+        log = _log_path(folder, RUNNING_PREFIX).name
         write_atomically(
             self._logs / _JOURNAL_FILE, json.dumps([num_episodes, log, *names]).encode()
         )
@@ -440,7 +440,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 (self._root / name).unlink()
             else:
                 write_atomically(self._root / name, content)
-        log = self._added_log.rename(_log_path(self._added_log, RUNNING))
+        log = self._added_log.rename(_log_path(self._added_log, RUNNING_PREFIX))
         for name in self._added:
             _remove(self._root, name)
         os.unlink(self._logs / _JOURNAL_FILE)
@@ -451,7 +451,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
         """Completes or removes the episode in the journal of a killed process (crash recovery)."""
         is_counted, log, names = _journal(self._root)
         running_log = self._logs / log
-        added_log = self._logs / log.replace(RUNNING, _ADDED_PREFIX)
+        added_log = self._logs / log.replace(RUNNING_PREFIX, _ADDED_PREFIX)
         for name in () if is_counted else names:
             _remove(self._root, name)
         if log and not is_counted and added_log.exists():
@@ -507,10 +507,10 @@ def find_recordings(root: Path) -> list[Path]:
       root: The folder of the dataset.
     """
     is_counted, log, _ = _journal(root)
-    folders = {*(root / FOLDER).glob(f"{RUNNING}*")}
+    folders = {*(root / FOLDER).glob(f"{RUNNING_PREFIX}*")}
     if log and is_counted:
         folders -= {root / FOLDER / log}
-    elif log and (added_log := root / FOLDER / log.replace(RUNNING, _ADDED_PREFIX)).exists():
+    elif log and (added_log := root / FOLDER / log.replace(RUNNING_PREFIX, _ADDED_PREFIX)).exists():
         folders.add(added_log)
     return sorted(folders)
 
@@ -578,9 +578,9 @@ def _journal(root: Path) -> tuple[bool, str, list[str]]:
     return info is not None and json.loads(info)["total_episodes"] == num_episodes, log, names
 
 
-def _log_path(folder: Path, kind: str) -> Path:
+def _log_path(log: Path, kind: str) -> Path:
     """Returns the path of a log after a change of its state: running, or added."""
-    return folder.with_name(kind + folder.name.removeprefix(RUNNING).removeprefix(_ADDED_PREFIX))
+    return log.with_name(kind + log.name.removeprefix(RUNNING_PREFIX).removeprefix(_ADDED_PREFIX))
 
 
 def _read_if_exists(path: Path) -> bytes | None:

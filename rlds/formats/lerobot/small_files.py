@@ -19,7 +19,7 @@ from rlds.raw_files.untrusted import check_is_file, source_errors
 from rlds.sources.source import SourceError
 from rlds_ecosystem import import_extra
 from rlds_ecosystem.files import stores
-from rlds_ecosystem.files.replacing import FOLDER, RUNNING
+from rlds_ecosystem.files.replacing import FOLDER, RUNNING_PREFIX
 
 __all__ = [
     "decode_schema",
@@ -126,7 +126,7 @@ def leftovers(root: epath.Path) -> list[str]:
     """Returns the temporary folders of a killed recorder, such as images."""
     if not stores.is_local(root):
         return []
-    patterns = ("tmp*/", "images/*/episode*/", f"{FOLDER}/{RUNNING}*/")
+    patterns = ("tmp*/", "images/*/episode*/", f"{FOLDER}/{RUNNING_PREFIX}*/")
     folders = (folder for pattern in patterns for folder in sorted(Path(root).glob(pattern)))
     return [folder.relative_to(root).as_posix() for folder in folders]
 

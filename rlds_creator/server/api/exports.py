@@ -38,7 +38,7 @@ __all__ = ["ExportRoutes"]
 
 logger = logging.getLogger(__name__)
 
-_MAX_PER_PERSON = 50
+_MAX_EXPORTS_PER_PERSON = 50
 _RUNNING_STATES = (ExportState.QUEUED, ExportState.RUNNING)
 
 
@@ -97,7 +97,7 @@ class ExportRoutes(Routes):
         """Starts an export."""
         content = await body(request, ExportRequest)
         ids = await in_thread(self._select_episodes, person, content)
-        if len(await in_thread(self.store.exports, person.id)) >= _MAX_PER_PERSON:
+        if len(await in_thread(self.store.exports, person.id)) >= _MAX_EXPORTS_PER_PERSON:
             raise TooManyError("You have too many downloads. Delete some of them first.")
         export = await in_thread(self.store.add_export, person.id, msgspec.to_builtins(content))
         self._jobs[export.id] = asyncio.create_task(self._run(export.id, content, ids))

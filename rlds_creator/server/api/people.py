@@ -22,7 +22,7 @@ from rlds_ecosystem import version
 __all__ = ["PeopleRoutes"]
 
 _Name = Annotated[str, msgspec.Meta(max_length=200)]
-_DAY = 86_400.0
+_DAY_S = 86_400.0
 
 
 class _Change(msgspec.Struct, forbid_unknown_fields=True):
@@ -118,7 +118,7 @@ class PeopleRoutes(Routes):
             content.role,
             content.name.strip(),
             content.uses,
-            time.time() + content.days * _DAY,
+            time.time() + content.days * _DAY_S,
             person.id,
             content.study,
         )

@@ -23,7 +23,7 @@ from rlds_ecosystem.files.stores._paths import on_disk as on_disk
 from rlds_ecosystem.files.stores._paths import open_binary as open_binary
 from rlds_ecosystem.files.stores._paths import require_bucket as require_bucket
 from rlds_ecosystem.files.stores._paths import version_of as version_of
-from rlds_ecosystem.files.stores._publishing import UNFINISHED as UNFINISHED
+from rlds_ecosystem.files.stores._publishing import UPLOAD_MARK as UPLOAD_MARK
 from rlds_ecosystem.files.stores._publishing import publish as publish
 
 __all__ = [name for name in dir() if not name.startswith("_")]

@@ -60,7 +60,7 @@ LIBRARIES = {"gs": "gcsfs", "hf": "huggingface_hub", "s3": "s3fs"}
 _HUB_URL = re.compile(
     r"hf://(datasets/)?([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(.*))?"
 )
-_LOG_IN = {
+_LOGIN_HINTS = {
     "gs": "log in with `gcloud auth application-default login`, or set "
     "GOOGLE_APPLICATION_CREDENTIALS",
     "hf": "log in with `hf auth login`, or set HF_TOKEN",
@@ -447,7 +447,7 @@ def read_only(url: str) -> OSError:
 
 
 # The kinds of errors by name of the class, so that no package is imported for its classes.
-_KINDS: dict[type[OSError], str] = {
+_NAMES: dict[type[OSError], str] = {
     FileNotFoundError: "EntryNotFoundError NoSuchBucket NoSuchKey NotFoundError "
     "RepositoryNotFoundError RevisionNotFoundError",
     PermissionError: "PermissionDeniedError UnauthenticatedError NoCredentialsError "
@@ -456,7 +456,7 @@ _KINDS: dict[type[OSError], str] = {
     ConnectionError: "AbortedError DeadlineExceededError UnavailableError ClientConnectionError "
     "ClientConnectorError EndpointConnectionError TransportError TimeoutError",
 }
-_KINDS_OF_CODES: dict[str, type[OSError]] = {
+_ERROR_OF_CODE: dict[str, type[OSError]] = {
     "401": PermissionError,
     "403": PermissionError,
     "404": FileNotFoundError,
@@ -479,15 +479,15 @@ def _create_os_error(url: str, error: Exception) -> OSError:
     reason = f"{type(error).__name__}: {text}"[:400]
     names = {cls.__name__ for cls in type(error).__mro__}
     code = str(getattr(error, "code", ""))
-    kinds = (kind for kind in _KINDS if isinstance(error, kind) or names & {*_KINDS[kind].split()})
-    kind = next(kinds, None) or _KINDS_OF_CODES.get(code, OSError)
+    kinds = (kind for kind in _NAMES if isinstance(error, kind) or names & {*_NAMES[kind].split()})
+    kind = next(kinds, None) or _ERROR_OF_CODE.get(code, OSError)
     if kind is PermissionError:
-        log_in = _LOG_IN.get(scheme_of(url), "log in")
+        log_in = _LOGIN_HINTS.get(scheme_of(url), "log in")
         return PermissionError(f"{url}: access was refused; {log_in} ({reason})")
     if kind is FileNotFoundError:
         subject = "object"
         if scheme_of(url) == "hf":
-            subject += f", or it is private: {_LOG_IN['hf']}"
+            subject += f", or it is private: {_LOGIN_HINTS['hf']}"
         if "bucket does not exist" in text or "NoSuchBucket" in text:
             subject = f"bucket {url.split('/')[2]!r}; check its name, or create it first"
         return FileNotFoundError(f"{url}: no such {subject}")

@@ -13,7 +13,7 @@ from rlds_ecosystem.files.stores._clients import BLOCK_SIZE
 __all__ = ["NewObject", "ReadObject"]
 
 # The largest number of blocks of a request; sequential reads double the number.
-_MAX_BLOCKS = 8
+_MAX_REQUEST_BLOCKS = 8
 # The most recently used blocks of all open files.
 _blocks = LruCache(1 << 28)
 
@@ -68,8 +68,8 @@ class ReadObject(io.RawIOBase):
 
     def _fetch_from(self, index: int, end_index: int) -> bytes:
         is_sequential = index == self._next_block and self._block_size == BLOCK_SIZE
-        self._num_blocks = min(2 * self._num_blocks, _MAX_BLOCKS) if is_sequential else 1
-        count = min(max(end_index - index, self._num_blocks), _MAX_BLOCKS)
+        self._num_blocks = min(2 * self._num_blocks, _MAX_REQUEST_BLOCKS) if is_sequential else 1
+        count = min(max(end_index - index, self._num_blocks), _MAX_REQUEST_BLOCKS)
         keys = ((i, (self._object, index + i)) for i in range(1, count))
         count = next((i for i, key in keys if _blocks.get(key) is not None), count)
         start = index * self._block_size

@@ -11,12 +11,12 @@ from rlds_ecosystem.files.stores import _clients as clients
 from rlds_ecosystem.files.stores import _paths as paths
 from rlds_ecosystem.files.stores._clients import COPY_BUFFER_SIZE, PathLike
 
-__all__ = ["UNFINISHED", "publish"]
+__all__ = ["UPLOAD_MARK", "publish"]
 
 # A marker file, which exists until all files of the folder are uploaded.
-UNFINISHED = ".uploading"
+UPLOAD_MARK = ".uploading"
 # A folder of files that are useful on this machine only.
-_CACHE = ".feeds"
+_CACHE_FOLDER = ".feeds"
 
 
 def publish(
@@ -32,7 +32,7 @@ def publish(
       target: The target folder in the store.
       last_patterns: Patterns of the names of files that readers open first. These are copied last,
         in the order of the patterns, after all other files were read back.
-      is_new: True if the target is a new folder. It has the file `UNFINISHED` until it is complete;
+      is_new: True if the target is a new folder. It holds `UPLOAD_MARK` until it is complete;
         files of an earlier call are removed.
 
     Raises:
@@ -40,17 +40,17 @@ def publish(
     """
     local, remote = Path(folder), paths.as_path(target)
     local_files = (path.relative_to(local) for path in local.rglob("*") if path.is_file())
-    names = sorted(path.as_posix() for path in local_files if _CACHE not in path.parts)
+    names = sorted(path.as_posix() for path in local_files if _CACHE_FOLDER not in path.parts)
     client = clients.client_of(os.fspath(remote))
     if isinstance(client, clients.HubStore):
         client.commit({name: local / name for name in names}, os.fspath(remote))
         return
     if is_new:
-        (remote / UNFINISHED).write_bytes(b"\n")  # Some stores have no empty objects.
+        (remote / UPLOAD_MARK).write_bytes(b"\n")  # Some stores have no empty objects.
         for directory, _, files in remote.walk():
             for file in files:
                 object_path = directory / file
-                if file != UNFINISHED and os.fspath(object_path.relative_to(remote)) not in names:
+                if file != UPLOAD_MARK and os.fspath(object_path.relative_to(remote)) not in names:
                     object_path.unlink()
     waves: dict[int, list[str]] = {}
     for name in names:
@@ -60,7 +60,7 @@ def publish(
     for _, wave_names in sorted(waves.items()):
         paths.in_parallel(lambda name: _upload(local / name, remote / name), wave_names, remote)
     if is_new:
-        (remote / UNFINISHED).unlink()
+        (remote / UPLOAD_MARK).unlink()
 
 
 def _upload(local: PathLike, remote: PathLike) -> None:

@@ -222,7 +222,7 @@ def test_dataset_may_have_more_files_than_a_process_may_open(tmp_path, monkeypat
     descriptors = Path("/proc/self/fd")
     if not descriptors.exists():
         pytest.skip("this system does not say which files are open")
-    monkeypatch.setattr(record_files, "_MAX_OPEN", 10)
+    monkeypatch.setattr(record_files, "_MAX_OPEN_FILES", 10)
     episodes = feed_datasets.random_episodes(50, longest=2)
     directory = feed_datasets.write(tmp_path, episodes, max_examples_per_shard=1)
     before = len(list(descriptors.iterdir()))

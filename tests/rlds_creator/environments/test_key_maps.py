@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from envlogger.gymnasium_adapter import spec_of_space
 from rlds_creator import Inputs
-from rlds_creator.environments.key_maps import WAIT, Choices, key_map
+from rlds_creator.environments.key_maps import WAIT_KEY, Choices, key_map
 
 TINY = spaces.Box(-1, 1, (2,))
 
@@ -105,7 +105,7 @@ def test_any_inputs_give_an_action_of_the_space(space, data):
     if action is not None:
         assert maps.describe(action)
     if maps.idle is not None:
-        assert is_equal(maps.action(press(WAIT)), maps.idle)
+        assert is_equal(maps.action(press(WAIT_KEY)), maps.idle)
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def test_a_body_that_is_too_large_is_refused(app) -> None:
 
 
 def test_body_that_never_ends_is_refused(app, monkeypatch) -> None:
-    monkeypatch.setattr("rlds_creator.server.security._BODY_SECONDS", 0.01)
+    monkeypatch.setattr("rlds_creator.server.security._BODY_TIMEOUT_S", 0.01)
 
     async def receive_forever():
         await asyncio.Event().wait()

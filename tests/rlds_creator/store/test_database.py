@@ -147,11 +147,11 @@ def test_rows_survive_a_later_release_which_this_one_refuses(
         before = store.episode(ids[0]), store.labels(ids[0])
         assert before[1]
     later = tmp_path / "migrations"
-    shutil.copytree(database._MIGRATIONS, later)
+    shutil.copytree(database._MIGRATIONS_FOLDER, later)
     (later / "version_9999.py").write_text(LATER_MIGRATION)
 
     with monkeypatch.context() as patch:
-        patch.setattr(database, "_MIGRATIONS", later)
+        patch.setattr(database, "_MIGRATIONS_FOLDER", later)
         with Store.open(path) as store:
             assert (store.episode(ids[0]), store.labels(ids[0])) == before
             assert store.delete_episodes(ids) == ids

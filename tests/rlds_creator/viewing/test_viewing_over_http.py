@@ -159,7 +159,7 @@ def test_the_viewer_serves_the_steps_of_an_episode(client, datasets):
 
 def test_list_reports_the_progress_of_the_table_for_its_condition(tmp_path, monkeypatch):
     monkeypatch.setattr(episode_table, "_MIN_TASK_EPISODES", 1)
-    monkeypatch.setattr(catalog, "_TABLE_SECONDS", 0.05)
+    monkeypatch.setattr(catalog, "_TABLE_TIMEOUT_S", 0.05)
     may_go_on, read = threading.Event(), reading.read
 
     def wait_and_read(source, split, index, *args):
