@@ -107,11 +107,11 @@ export function formatQuery(query) {
  */
 export function useReturn(callback) {
   useEffect(() => {
-    const listen = () => {
+    const callWhenVisible = () => {
       if (document.visibilityState === "visible") callback();
     };
-    document.addEventListener("visibilitychange", listen);
-    return () => document.removeEventListener("visibilitychange", listen);
+    document.addEventListener("visibilitychange", callWhenVisible);
+    return () => document.removeEventListener("visibilitychange", callWhenVisible);
   }, [callback]);
 }
 

@@ -121,7 +121,7 @@ export function DownloadDialog({ episodes: selected, studies, onClose }) {
         ${labels.map(
           (label) => html`<${CheckField} key=${label} label=${label} checked=${endAt.includes(label)}
             onChange=${(/** @type {boolean} */ isTicked) =>
-              setEndAt(isTicked ? [...endAt, label] : endAt.filter((one) => one !== label))} />`,
+              setEndAt(isTicked ? [...endAt, label] : endAt.filter((other) => other !== label))} />`,
         )}
       </div>
     </fieldset>`}

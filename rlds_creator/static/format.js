@@ -1,23 +1,23 @@
 /** Formatting of numbers, times and keys. */
 
 const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
-const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const DAY_AND_MONTH = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const INTEGER = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 /** @param {number} value */
 export function formatCount(value) {
-  return WHOLE.format(value);
+  return INTEGER.format(value);
 }
 
 /**
  * A count with its noun.
  * @param {number} value
- * @param {string} one
+ * @param {string} singular
  * @param {string} [many]
  */
-export function plural(value, one, many = `${one}s`) {
-  return `${formatCount(value)} ${value === 1 ? one : many}`;
+export function plural(value, singular, many = `${singular}s`) {
+  return `${formatCount(value)} ${value === 1 ? singular : many}`;
 }
 
 /**
@@ -28,7 +28,7 @@ export function formatNumber(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "string") return value.replace("Infinity", "∞");
   if (!Number.isFinite(value)) return String(value).replace("Infinity", "∞");
-  if (Number.isInteger(value) && Math.abs(value) < 1e9) return WHOLE.format(value).replace("-", "−");
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return INTEGER.format(value).replace("-", "−");
   const size = Math.abs(value);
   const text = size >= 1e6 || size < 1e-3 ? value.toExponential(2) : value.toFixed(size >= 100 ? 1 : size >= 1 ? 2 : 3);
   return text.replaceAll("-", "−");
@@ -40,10 +40,10 @@ export function formatNumber(value) {
  */
 export function formatDuration(seconds) {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  const minutes = Math.floor(whole / 60);
-  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
+  const rounded = Math.round(seconds);
+  if (rounded < 60) return `${rounded} s`;
+  const minutes = Math.floor(rounded / 60);
+  if (minutes < 60) return `${minutes} min ${String(rounded % 60).padStart(2, "0")} s`;
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
 }
 
@@ -55,7 +55,7 @@ export function formatTime(seconds) {
   const date = new Date(seconds * 1000);
   const now = new Date();
   if (date.toDateString() === now.toDateString()) return `Today, ${CLOCK.format(date)}`;
-  const day = date.getFullYear() === now.getFullYear() ? DAY : DATE;
+  const day = date.getFullYear() === now.getFullYear() ? DAY_AND_MONTH : DATE;
   return `${day.format(date)}, ${CLOCK.format(date)}`;
 }
 
@@ -81,7 +81,7 @@ export function formatPercent(fraction) {
 }
 
 /** @type {Record<string, string>} */
-const KEYS = {
+const KEY_NAMES = {
   ArrowLeft: "←",
   ArrowRight: "→",
   ArrowUp: "↑",
@@ -145,7 +145,7 @@ export function splitInputs(combination) {
  * @param {string} code The physical code of the key, or `Button0`, `Axis1`, …
  */
 export function keyName(code) {
-  if (KEYS[code]) return KEYS[code];
+  if (KEY_NAMES[code]) return KEY_NAMES[code];
   const match = /^(Key|Digit|Numpad|Button|Axis|Space|Pointer)(.+)$/.exec(code);
   if (!match) return code;
   const [, kind, suffix] = match;

@@ -1,6 +1,6 @@
 /** Decodes the messages with pictures of a play; the format is in `rlds_creator/frames.py`. */
 
-const VERSION = 1;
+const FORMAT_VERSION = 1;
 const HEADER_BYTES = 36;
 const MEDIA_TYPES = /** @type {Record<number, string>} */ ({ 1: "image/jpeg", 2: "image/webp", 3: "image/png" });
 
@@ -28,7 +28,7 @@ const MEDIA_TYPES = /** @type {Record<number, string>} */ ({ 1: "image/jpeg", 2:
 export function decodeFrame(message) {
   const view = new DataView(message);
   const type = message.byteLength < HEADER_BYTES ? undefined : MEDIA_TYPES[view.getUint8(1)];
-  if (type === undefined || view.getUint8(0) !== VERSION) throw new RangeError("this is no message of a frame");
+  if (type === undefined || view.getUint8(0) !== FORMAT_VERSION) throw new RangeError("this is no message of a frame");
   const end = HEADER_BYTES + view.getUint16(32, true);
   if (end > message.byteLength) throw new RangeError("this message of a frame is cut short");
   const flags = view.getUint16(2, true);

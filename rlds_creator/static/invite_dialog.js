@@ -69,11 +69,11 @@ export function InviteDialog({ study: first = "", onClose, onDone }) {
       <${Button} type="submit" kind="primary" icon="link" busy=${isBusy}>Create link<//>
     <//>`}>
     <${SelectField} label="Role" value=${role} onChange=${setRole} choices=${ROLE_CHOICES}
-      hint=${ROLES.find(([one]) => one === role)?.[2]} />
+      hint=${ROLES.find(([value]) => value === role)?.[2]} />
     ${role === "participant" &&
     html`<${SelectField} label="Study" value=${study} onChange=${setStudy}
       hint=${study ? "The link opens this study. No other study is listed." : undefined}
-      choices=${[["", "All enabled studies"], ...(studies.data?.studies ?? []).map((one) => [one.id, one.name])]} />`}
+      choices=${[["", "All enabled studies"], ...(studies.data?.studies ?? []).map((it) => [it.id, it.name])]} />`}
     <${TextField} label="For" optional hint="A note that you see in the list of links." placeholder="Tuesday's class"
       value=${name} onChange=${setName} maxlength="200" />
     <div class="fields">

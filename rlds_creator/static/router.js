@@ -95,10 +95,10 @@ export function useAddress() {
   const read = () => ({ path: location.pathname, search: location.search });
   const [current, setCurrent] = useState(read);
   useEffect(() => {
-    const listen = () => setCurrent(read());
-    listeners.add(listen);
-    listen();
-    return () => void listeners.delete(listen);
+    const update = () => setCurrent(read());
+    listeners.add(update);
+    update();
+    return () => void listeners.delete(update);
   }, []);
   return current;
 }
@@ -127,7 +127,7 @@ export function removeGuard() {
 }
 
 function notify() {
-  for (const listen of [...listeners]) listen();
+  for (const listener of [...listeners]) listener();
 }
 
 addEventListener("popstate", async (event) => {

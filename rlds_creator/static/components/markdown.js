@@ -3,7 +3,7 @@ import { html } from "../html.js";
 
 /** Bold, italics and links. A star next to a space, as in 2 * 3, is no markup. */
 const INLINE = /\*\*(\S(?:.*?\S)?)\*\*|\*(\S(?:.*?[^\s*])?)\*|\[([^\][]+)\]\((https?:\/\/[^\s()]+)\)/;
-const ITEM = /^\s*(?:[-*]|(\d+)[.)])\s+/;
+const LIST_ITEM = /^\s*(?:[-*]|(\d+)[.)])\s+/;
 
 /** @param {{text: string}} props */
 export function Markdown({ text }) {
@@ -30,13 +30,13 @@ function parseBlocks(text) {
   /** @type {{ordered: boolean | null, lines: string[]}[]} */
   const blocks = [];
   for (const line of text.split("\n").filter((it) => it.trim())) {
-    const item = ITEM.exec(line);
+    const item = LIST_ITEM.exec(line);
     const ordered = item && item[1] !== undefined;
     const last = blocks.at(-1);
     const isContinued = last && !item && last.ordered !== null && /^\s/.test(line);
     if (isContinued) last.lines.push(`${last.lines.pop()} ${line.trim()}`);
-    else if (last?.ordered === ordered) last.lines.push(line.replace(ITEM, ""));
-    else blocks.push({ ordered, lines: [line.replace(ITEM, "")] });
+    else if (last?.ordered === ordered) last.lines.push(line.replace(LIST_ITEM, ""));
+    else blocks.push({ ordered, lines: [line.replace(LIST_ITEM, "")] });
   }
   return blocks;
 }

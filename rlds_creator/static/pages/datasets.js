@@ -12,11 +12,11 @@ import { useStored } from "../view/panes.js";
 /** @import { Dataset, DatasetEpisode, EpisodeColumn, Listing } from "../answers.js" */
 /** @import { LabelValue } from "../view/labels.js" */
 
-const LIMIT = 50;
+const PAGE_SIZE = 50;
 /** The number of pictures of an episode in the table. */
-const FRAMES = 5;
+const NUM_FRAMES = 5;
 /** The steps of a label of the whole episode. */
-const EPISODE = { first: null, last: null };
+const WHOLE_EPISODE = { first: null, last: null };
 
 /** @param {{params: Record<string, string>, query: Record<string, string>}} props */
 export default function DatasetsPage({ params, query }) {
@@ -92,7 +92,7 @@ function Dataset({ dataset, query, isOnly }) {
   const path = split === undefined ? null : `/api${address("datasets", dataset.id, split)}`;
   const [chosen, setChosen] = useStored(`columns:${dataset.id}`, /** @type {string[]} */ ([]));
   const { where = "", sort = "" } = query;
-  const listing = useListing(path, { offset, limit: LIMIT, where, sort, columns: chosen });
+  const listing = useListing(path, { offset, limit: PAGE_SIZE, where, sort, columns: chosen });
   return html`<${Fragment}>
     <${PageHeader} title=${dataset.name} back=${isOnly ? undefined : { href: "/datasets", label: "Datasets" }}
       chips=${html`<${Chip}>${dataset.format}<//>`} subtitle=${firstLines(dataset.description)} />
@@ -158,8 +158,8 @@ function Episodes({ dataset, split, listing, offset, where, sort, chosen, onChos
       ${(total ?? Infinity) > 1 &&
       isNumbered(shown) &&
       html`<${GoTo} total=${where ? null : total} addressOf=${pageOf} />`}
-      <${Pager} offset=${offset} limit=${LIMIT}
-        total=${total ?? offset + episodes.length + (episodes.length === LIMIT ? 1 : 0)} noun="episodes"
+      <${Pager} offset=${offset} limit=${PAGE_SIZE}
+        total=${total ?? offset + episodes.length + (episodes.length === PAGE_SIZE ? 1 : 0)} noun="episodes"
         onChange=${(/** @type {number} */ to) => setQuery({ offset: to || null })} />
     </div>
   <//>`;
@@ -188,11 +188,11 @@ function tableColumns(dataset, split, { id, columns: names, episodes }, { column
       sortable: true,
       narrow: /** @type {const} */ ("title"),
       cell: (/** @type {DatasetEpisode} */ row) => html`<a class="film" href=${pageOf(row.index)}>
-        <span>Episode ${String(row.number)}</span><${Thumbnail} base=${base(row)} frames=${FRAMES} />
+        <span>Episode ${String(row.number)}</span><${Thumbnail} base=${base(row)} frames=${NUM_FRAMES} />
       </a>`,
     },
     ...(names.length > 0 ? shown : ["steps"]).map((name) => {
-      const column = columns.find((one) => one.name === name);
+      const column = columns.find((column) => column.name === name);
       const isText = column?.kind === "text";
       return {
         name,
@@ -212,7 +212,7 @@ function tableColumns(dataset, split, { id, columns: names, episodes }, { column
               ${labels.map(({ layer, value, disagree }) => {
                 const title = layers[layer] || layer;
                 /** @type {LabelValue} */
-                const label = { layer, title, type: typeof value === "boolean" ? "flag" : "choice", value, ...EPISODE };
+                const label = { layer, title, type: typeof value === "boolean" ? "flag" : "choice", value, ...WHOLE_EPISODE };
                 return html`<${Chip} key=${layer} tone=${disagree ? "odd" : labelTone(label)}>
                   ${disagree ? `${title}: disagreement` : value === null ? `${title}: in steps` : textOf(label)}
                 <//>`;

@@ -9,7 +9,7 @@ import { address } from "../router.js";
 /** @import { ExportRecord } from "../api_types.js" */
 
 /** @type {Record<string, [string, any]>} */
-const STATES = {
+const EXPORT_STATES = {
   queued: ["Waiting", "plain"],
   running: ["Running", "accent"],
   done: ["Ready", "good"],
@@ -77,7 +77,7 @@ function isUnderWay(download) {
 /** @param {{download: ExportRecord, titles: Record<string, string>, onDrop: () => void}} props */
 function Download({ download, titles, onDrop }) {
   const { request } = download;
-  const [state, tone] = STATES[download.state] ?? [download.state, "plain"];
+  const [state, tone] = EXPORT_STATES[download.state] ?? [download.state, "plain"];
   const isRunning = isUnderWay(download);
   const name = request.name || "Download";
   return html`<li class="panel download">

@@ -28,7 +28,7 @@ import { Thumbnail } from "../view/list.js";
 /** @import { ListedEpisode, ListedStudy } from "../answers.js" */
 /** @import { Column } from "../components/table.js" */
 
-const LIMIT = 50;
+const PAGE_SIZE = 50;
 const FILTERS = "study environment person state label queue success is_practice since until".split(" ");
 const NO_FILTER = Object.fromEntries(FILTERS.map((name) => [name, null]));
 
@@ -42,7 +42,7 @@ export default function Episodes({ query }) {
   );
   const sort = query.sort ?? "-started";
   const offset = Math.max(0, Number(query.offset) || 0);
-  const episodes = useResource("/api/episodes", { ...datesToSeconds(filter), sort, offset, limit: LIMIT });
+  const episodes = useResource("/api/episodes", { ...datesToSeconds(filter), sort, offset, limit: PAGE_SIZE });
   const studies = useResource("/api/studies");
   useReturn(episodes.reload);
   const [selected, setSelected] = useState(/** @type {Map<string, ListedEpisode>} */ (new Map()));
@@ -55,7 +55,7 @@ export default function Episodes({ query }) {
   const select = (/** @type {string[]} */ ids, /** @type {boolean} */ isSelected) => {
     const next = new Map(selected);
     for (const id of ids) {
-      const row = rows.find((one) => one.id === id);
+      const row = rows.find((row) => row.id === id);
       if (!isSelected) next.delete(id);
       else if (row) next.set(id, row);
     }
@@ -153,7 +153,7 @@ export default function Episodes({ query }) {
               isBusy=${episodes.isLoading} selection=${selected} onSelect=${select}
               rowName=${(/** @type {ListedEpisode} */ row) =>
                 `the episode of ${row.person_name}, ${new Date(row.started * 1000).toLocaleString()}`} />
-            <${Pager} offset=${offset} limit=${LIMIT} total=${total} noun="episodes"
+            <${Pager} offset=${offset} limit=${PAGE_SIZE} total=${total} noun="episodes"
               onChange=${(/** @type {number} */ next) => {
                 setQuery({ offset: next || null });
                 scrollTo({ top: 0 });
@@ -259,7 +259,7 @@ function columns(erase, seesOthers, search) {
       </div>`,
     },
   ];
-  return all.filter((one) => one !== false);
+  return all.filter((column) => column !== false);
 }
 
 /**
@@ -283,10 +283,10 @@ function Filters({ filter, studies, seesOthers, onChange }) {
   const me = useMe();
   const [isOpen, setIsOpen] = useState(false);
   const people = useResource(me.can("people") ? "/api/people" : null);
-  const study = studies.find((one) => one.id === filter.study);
+  const study = studies.find((study) => study.id === filter.study);
   /** @type {[string, string][]} */
   const labels = [
-    ...new Set((study ? [study] : studies).flatMap((one) => one.labels.map((label) => label.name))),
+    ...new Set((study ? [study] : studies).flatMap((study) => study.labels.map((label) => label.name))),
   ].map((name) => [name, name]);
   if (filter.label && !labels.some(([name]) => name === filter.label)) labels.push([filter.label, filter.label]);
   const set = (/** @type {string} */ name) => (/** @type {string} */ value) => onChange({ [name]: value || null });
@@ -297,23 +297,23 @@ function Filters({ filter, studies, seesOthers, onChange }) {
     <//>
     <${SelectField} label="Study" value=${filter.study ?? ""}
       onChange=${(/** @type {string} */ value) => onChange({ study: value || null, environment: null })}
-      choices=${[["", "All studies"], ...studies.map((one) => [one.id, one.name])]} />
+      choices=${[["", "All studies"], ...studies.map((study) => [study.id, study.name])]} />
     ${study &&
     study.environments.length > 1 &&
     html`<${SelectField} label="Environment" value=${filter.environment ?? ""} onChange=${set("environment")}
       choices=${[
         ["", "All environments"],
-        ...study.environments.map((one) => [one.id, one.name]),
+        ...study.environments.map((environment) => [environment.id, environment.name]),
       ]} />`}
     ${seesOthers &&
     people.data &&
     html`<${SelectField} label="Player" value=${filter.person ?? ""} onChange=${set("person")}
-      choices=${[["", "Everybody"], ...people.data.people.map((one) => [one.id, one.name])]} />`}
+      choices=${[["", "Everybody"], ...people.data.people.map((person) => [person.id, person.name])]} />`}
     <${SelectField} label="State" value=${filter.state ?? ""} onChange=${set("state")}
       choices=${[["", "All states"], ...Object.entries(EPISODE_STATES).map(([name, [title]]) => [name, title])]} />
     <${SelectField} label="Success" value=${filter.success ?? ""} onChange=${set("success")}
       choices=${[["", "Any"], ["true", "Yes"], ["false", "No"]]} />
-    ${(filter.is_practice || studies.some((one) => one.practice > 0)) &&
+    ${(filter.is_practice || studies.some((study) => study.practice > 0)) &&
     html`<${SelectField} label="Practice" value=${filter.is_practice ?? ""} onChange=${set("is_practice")}
       choices=${[["", "With practice"], ["false", "Without practice"], ["true", "Only practice"]]} />`}
     ${labels.length > 0 &&

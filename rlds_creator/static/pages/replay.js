@@ -161,16 +161,16 @@ function Replay({
     if (by !== "") sign();
   }, [by]);
   const apply = (/** @type {Layer} */ layer, /** @type {any} */ value, step = playback.latestStep()) => {
-    const { name, title, type, whole } = layer;
+    const { name, title, type, whole: isEpisodeWide } = layer;
     const { scope, range } = target.current;
     const isRange = scope === "range" && range !== null;
     const [first, last] =
-      whole || scope === "episode" ? [null, null] : isRange ? [range.first, range.last] : [step, step];
+      isEpisodeWide || scope === "episode" ? [null, null] : isRange ? [range.first, range.last] : [step, step];
     unsigned.current = { layer: name, title, type, value, first, last };
     if (by === "") setIsAsking(true);
     else sign();
     // The next label applies to the step again, because people do not expect the range to stay.
-    if (scope === "range" && !whole) setRange(null);
+    if (scope === "range" && !isEpisodeWide) setRange(null);
   };
 
   /**
@@ -180,14 +180,14 @@ function Replay({
    * @param {{may_label: boolean, adds: string}} state
    * @param {Key[]} keys
    */
-  const labelKey = ({ code, shiftKey, repeat }, step, { may_label: may, adds }, keys) => {
+  const labelKey = ({ code, shiftKey, repeat }, step, { may_label: mayLabel, adds: addedKind }, keys) => {
     const key = repeat ? undefined : keys.find((it) => it.code === code);
-    const isNot = shiftKey && key?.value === true && adds === "layer";
-    if (may && key && (!shiftKey || isNot)) {
+    const isNot = shiftKey && key?.value === true && addedKind === "layer";
+    if (mayLabel && key && (!shiftKey || isNot)) {
       if (key.value === undefined) setEntry({ layer: key.layer, step });
       else apply(key.layer, key.value !== true ? key.value : !isNot, step);
-    } else if (may && code === "KeyI") setRange(moveRangeEnd(target.current.range, "first", step));
-    else if (may && code === "KeyO") setRange(moveRangeEnd(target.current.range, "last", step));
+    } else if (mayLabel && code === "KeyI") setRange(moveRangeEnd(target.current.range, "first", step));
+    else if (mayLabel && code === "KeyO") setRange(moveRangeEnd(target.current.range, "last", step));
     else return false;
     return true;
   };
@@ -251,7 +251,7 @@ function Replay({
   const [stored, setPlotted] = useStored(`curves:${numbers}`, hasRewards ? [] : numbers.slice(0, 1));
   const plotted = stored.filter((path) => numbers.includes(path));
   const togglePlot = (/** @type {string} */ path) =>
-    setPlotted(plotted.includes(path) ? plotted.filter((one) => one !== path) : [...plotted, path]);
+    setPlotted(plotted.includes(path) ? plotted.filter((other) => other !== path) : [...plotted, path]);
   const charts = { step, numSteps, bands, zoom, onZoom, onSeek: seek, onSelect: select };
   const numPlots = plotted.length + (hasRewards || select ? 1 : 0);
   const [chosenHeight, setHeight] = useStored("pane:curves", 0);

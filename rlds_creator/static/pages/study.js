@@ -32,7 +32,7 @@ import { useMe } from "../session.js";
 /** @import { Study as StudyRecord } from "../api_types.js" */
 
 // The number of consents on a page of the server.
-const CONSENTS = 50;
+const CONSENTS_PER_PAGE = 50;
 
 /** @type {Record<string, string>} */
 export const ASSIGNMENTS = {
@@ -47,7 +47,7 @@ export default function StudyPage({ params }) {
   const study = useResource(address("api", "studies", params.id));
   const all = useResource("/api/studies");
   // The list is requested, because only the list has the numbers of episodes.
-  const counts = all.data?.studies.find((one) => one.id === params.id) ?? {};
+  const counts = all.data?.studies.find((study) => study.id === params.id) ?? {};
   const reload = () => Promise.all([study.reload(), all.reload()]);
   return html`<${LoadedContent} resource=${study} isPage>
     ${(/** @type {StudyRecord} */ data) => html`<${Study} study=${{ ...counts, ...data }} reload=${reload} />`}
@@ -264,7 +264,7 @@ function Statistics({ study }) {
       ${(/** @type {StudyStatistics} */ data) => html`<${Fragment}>
         <${Breakdown} title="By environment" empty="No episodes yet." rows=${data.environments} columns=${[
           column("Environment", (/** @type {EnvironmentStatistics} */ row) => row.name),
-          ...EPISODES,
+          ...EPISODE_COLUMNS,
           number("Successes", (/** @type {EnvironmentStatistics} */ row) => html`${formatCount(row.success)}
             ${row.completed > 0 && html` <span class="quiet">(${formatPercent(row.success / row.completed)})</span>`}`),
           number("Steps", (/** @type {EnvironmentStatistics} */ row) => formatCount(row.steps)),
@@ -276,7 +276,7 @@ function Statistics({ study }) {
             href="/episodes?study=${encodeURIComponent(study.id)}&person=${encodeURIComponent(row.person)}">
             ${row.name}
           </a>`),
-          ...EPISODES,
+          ...EPISODE_COLUMNS,
           number("Time played", (/** @type {PersonStatistics} */ row) => formatDuration(row.seconds)),
         ]} />`}
       <//>`}
@@ -300,7 +300,7 @@ function Consents({ study }) {
           <${Markdown} text=${row.text} />
         </details>`),
       ]}>
-      <${Pager} offset=${offset} limit=${CONSENTS} total=${data.total} noun="consents" onChange=${setOffset} />
+      <${Pager} offset=${offset} limit=${CONSENTS_PER_PAGE} total=${data.total} noun="consents" onChange=${setOffset} />
     <//>`}
   <//>`;
 }
@@ -309,7 +309,7 @@ function Consents({ study }) {
 const column = (title, cell) => ({ name: title, title, cell });
 /** @param {string} title @param {(row: any) => any} cell */
 const number = (title, cell) => ({ ...column(title, cell), isNumber: true });
-const EPISODES = [
+const EPISODE_COLUMNS = [
   number("Episodes", (/** @type {PersonStatistics} */ row) => formatCount(row.episodes)),
   number("Completed", (/** @type {PersonStatistics} */ row) => formatCount(row.completed)),
 ];

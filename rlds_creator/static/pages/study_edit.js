@@ -28,7 +28,7 @@ import { confirmDeletion } from "./study.js";
 /** @import { Environment, Study, StudyTag } from "../api_types.js" */
 
 /** @type {Study} */
-const NEW = {
+const NEW_STUDY = {
   id: "",
   name: "",
   description: "",
@@ -55,11 +55,11 @@ export default function StudyEditPage({ params }) {
     return html`<${Empty} isPage icon="lock" title="No access">
       Only owners edit studies.
     <//>`;
-  if (!params.id) return html`<${Editor} study=${NEW} numEpisodes=${0} />`;
+  if (!params.id) return html`<${Editor} study=${NEW_STUDY} numEpisodes=${0} />`;
   return html`<${LoadedContent} resource=${study} isPage>
     ${(/** @type {Study} */ data) =>
       html`<${Editor} key=${data.version} study=${editableFields(data)}
-        numEpisodes=${all.data?.studies.find((one) => one.id === params.id)?.num_episodes ?? 0} />`}
+        numEpisodes=${all.data?.studies.find((study) => study.id === params.id)?.num_episodes ?? 0} />`}
   <//>`;
 }
 
@@ -69,7 +69,7 @@ export default function StudyEditPage({ params }) {
  * @returns {Study}
  */
 function editableFields(data) {
-  const names = /** @type {(keyof Study)[]} */ (Object.keys(NEW));
+  const names = /** @type {(keyof Study)[]} */ (Object.keys(NEW_STUDY));
   return /** @type {any} */ (Object.fromEntries(names.map((name) => [name, data[name]])));
 }
 
@@ -97,9 +97,9 @@ function Editor({ study, numEpisodes }) {
   const current = useMemo(
     () => ({
       ...draft,
-      environments: environments.map((one) => one.value),
+      environments: environments.map((item) => item.value),
       labels: labels
-        .map((one) => one.value)
+        .map((item) => item.value)
         .filter((label) => label.name.trim() || label.key || label.description),
     }),
     [draft, environments, labels],

@@ -11,7 +11,7 @@ const AXIS_STEPS = 40;
 const BUTTON_STEPS = 20;
 /** A stick leaves the centre above the larger value, and returns below the smaller value, as in workers. */
 const DEAD_ZONE = 0.1;
-const DEAD_ZONE_BACK = 0.08;
+const RELEASE_ZONE = 0.08;
 /** The fraction of a step by which a value has to cross the middle between two steps. */
 const HYSTERESIS = 0.15;
 /** The maximum value that a SpaceMouse reports. */
@@ -26,7 +26,7 @@ const SPACE_MOUSE_NAME = /space\s?(mouse|navigator|pilot|explorer|ball)|3dconnex
  */
 export function quantiseAxis(raw, previous) {
   const size = Math.min(Math.abs(raw), 1);
-  if (!(size >= (previous === 0 ? DEAD_ZONE : DEAD_ZONE_BACK))) return 0;
+  if (!(size >= (previous === 0 ? DEAD_ZONE : RELEASE_ZONE))) return 0;
   return roundToStep(Math.sign(raw) * Math.max(size, DEAD_ZONE), previous, AXIS_STEPS);
 }
 
@@ -119,8 +119,8 @@ export class Gamepads {
   poll() {
     const pads = navigator.getGamepads?.() ?? [];
     const pad =
-      [...pads].find((one) => one?.connected && (one.id === this.controller || this.controller === "")) ??
-      [...pads].find((one) => one?.connected);
+      [...pads].find((pad) => pad?.connected && (pad.id === this.controller || this.controller === "")) ??
+      [...pads].find((pad) => pad?.connected);
     if (!pad) {
       if (this.controller !== "" && !this.device) this.#disconnect();
       return;

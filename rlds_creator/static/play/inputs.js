@@ -83,6 +83,6 @@ export class Inputs {
       const press = batch.find(({ value }) => value !== 0);
       if (this.send({ op: "input", seq: this.seq, events: batch }) && press) this.sent.set(this.seq, press.t);
     }
-    for (const listen of this.listeners) listen();
+    for (const listener of this.listeners) listener();
   }
 }

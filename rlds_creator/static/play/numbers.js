@@ -20,13 +20,13 @@ function useFrames(player) {
       timer = undefined;
       redraw((count) => count + 1);
     };
-    const listen = () => {
+    const scheduleRedraw = () => {
       timer ??= setTimeout(draw, HUD_INTERVAL);
     };
-    player.frameListeners.add(listen);
-    const clock = setInterval(() => player.isRunning && listen(), 1000);
+    player.frameListeners.add(scheduleRedraw);
+    const clock = setInterval(() => player.isRunning && scheduleRedraw(), 1000);
     return () => {
-      player.frameListeners.delete(listen);
+      player.frameListeners.delete(scheduleRedraw);
       clearTimeout(timer);
       clearInterval(clock);
     };

@@ -20,9 +20,9 @@ export const RETRY_HOLD = 700;
 const QUIET_TIME = 500;
 /** The time over which frames are counted, in milliseconds. */
 const RATE_WINDOW = 2000;
-/** The time, in milliseconds, and the share of steps below which an environment counts as slow. */
+/** The time over which slowness is judged, in milliseconds. */
 const SLOW_WINDOW = 4000;
-const SLOW_SHARE = 0.7;
+const SLOW_SHARE = 0.7; // Below this share of the requested steps per second, an environment is slow.
 /** The time without a picture after which an asynchronous environment is stuck, in milliseconds. */
 const STALL_TIME = 3000;
 /** The timeout and the interval of requests that probe the server, in milliseconds. */
@@ -372,7 +372,7 @@ export class Player {
     dataset.frame = String(frame.number);
     dataset.input = String(frame.appliedInput);
     if (latency !== null) dataset.latency = latency.toFixed(2);
-    for (const listen of this.frameListeners) listen();
+    for (const listener of this.frameListeners) listener();
   }
 
   /** Detects an environment that stalls, and probes the server. */
@@ -513,7 +513,7 @@ export class Player {
 
   #notify() {
     if (this.isClosed) return;
-    for (const listen of this.listeners) listen();
+    for (const listener of this.listeners) listener();
   }
 }
 

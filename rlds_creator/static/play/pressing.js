@@ -16,9 +16,9 @@ const DIRECTION = /^(.+\d)([+-])$/;
 export function useHeldInputs(player) {
   const [, redraw] = useState(0);
   useEffect(() => {
-    const listen = () => redraw((count) => count + 1);
-    player.inputs.listeners.add(listen);
-    return () => void player.inputs.listeners.delete(listen);
+    const renderAgain = () => redraw((count) => count + 1);
+    player.inputs.listeners.add(renderAgain);
+    return () => void player.inputs.listeners.delete(renderAgain);
   }, [player]);
   return player.inputs.held;
 }

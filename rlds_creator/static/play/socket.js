@@ -3,8 +3,8 @@
 const PROTOCOL = 1;
 /** The time for which the server keeps a play without a page, in milliseconds. */
 const GRACE_PERIOD = 60_000;
-const MIN_WAIT = 250;
-const MAX_WAIT = 4_000;
+const MIN_RETRY_WAIT = 250;
+const MAX_RETRY_WAIT = 4_000;
 /** The time after which opening is tried again, in milliseconds. */
 const OPEN_TIMEOUT = 10_000;
 
@@ -111,7 +111,7 @@ export class PlaySocket {
       return;
     }
     // Waits are random, so that the players of a restarted server reconnect at different times.
-    const wait = Math.min(MIN_WAIT * 2 ** this.tries, MAX_WAIT) * (0.75 + 0.5 * Math.random());
+    const wait = Math.min(MIN_RETRY_WAIT * 2 ** this.tries, MAX_RETRY_WAIT) * (0.75 + 0.5 * Math.random());
     this.tries += 1;
     this.listener.onState(this.hasBeenOpen ? "reconnecting" : "connecting", "");
     this.timer = setTimeout(() => this.#open(), wait);

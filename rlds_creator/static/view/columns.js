@@ -5,7 +5,7 @@ import { html, useState } from "../html.js";
 
 /** @import { EpisodeColumn } from "../answers.js" */
 
-const KINDS = { number: "number", flag: "yes or no", text: "text" };
+const KIND_NAMES = { number: "number", flag: "yes or no", text: "text" };
 const MAX_TASKS = 4;
 const MAX_LETTERS = 32;
 
@@ -18,7 +18,7 @@ const quoted = (text) => `'${text.replaceAll("'", "''")}'`;
 
 /** The title of a column. @param {string} name @param {EpisodeColumn[]} columns */
 export function columnTitle(name, columns) {
-  const title = columns.find((one) => one.name === name)?.title ?? name;
+  const title = columns.find((column) => column.name === name)?.title ?? name;
   if (title === "instruction") return "Task";
   return /^(steps|duration|return|success)$/.test(title) ? title[0].toUpperCase() + title.slice(1) : title;
 }
@@ -94,7 +94,7 @@ export function ColumnsDialog({ columns, shown = [], onShown, onCondition, onClo
   const [search, setSearch] = useState("");
   const matching = columns.filter(({ title }) => title.toLowerCase().includes(search.trim().toLowerCase()));
   const toggle = (/** @type {string} */ name) => {
-    const next = ticked.includes(name) ? ticked.filter((one) => one !== name) : [...ticked, name];
+    const next = ticked.includes(name) ? ticked.filter((other) => other !== name) : [...ticked, name];
     setTicked(next);
     onShown?.(next);
   };
@@ -111,14 +111,14 @@ export function ColumnsDialog({ columns, shown = [], onShown, onCondition, onClo
     <ul class="columns-list">
       ${matching.map((column) => {
         const { name, kind, examples } = column;
-        const words = examples.map((one) => formatCell(column, one)).join(kind === "number" ? " to " : ", ");
+        const words = examples.map((example) => formatCell(column, example)).join(kind === "number" ? " to " : ", ");
         return html`<li key=${name}>
           <label>
             ${onShown &&
             html`<input type="checkbox" checked=${ticked.includes(name)} onChange=${() => toggle(name)} />`}
             <span>
               <strong>${columnTitle(name, columns)}</strong> <code>${name}</code>
-              <small class="quiet">${KINDS[kind]}${words && `: ${words}`}</small>
+              <small class="quiet">${KIND_NAMES[kind]}${words && `: ${words}`}</small>
             </span>
           </label>
           <${Button} size="small" icon="filter" aria-label=${`Filter by ${name}`}

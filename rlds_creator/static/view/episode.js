@@ -6,9 +6,9 @@ import { ApiError, get, formatQuery } from "../api.js";
 
 /** The maximum memory of decoded pictures, in bytes. */
 const MAX_PICTURE_BYTES = 96 << 20;
-const MAX_STEPS = 400;
+const MAX_CACHED_STEPS = 400;
 /** The maximum side of a picture in pixels; the server shrinks larger pictures. */
-const MAX_SIDE = 1024;
+const MAX_PICTURE_SIDE = 1024;
 
 
 /**
@@ -72,7 +72,7 @@ export class EpisodeData {
     /** @type {EpisodeSummary | null} */
     this.summary = null;
     /** @type {LruCache<{values?: Record<string, any>, isDone: boolean, done: Promise<Record<string, any>>}>} */
-    this.steps = new LruCache(MAX_STEPS);
+    this.steps = new LruCache(MAX_CACHED_STEPS);
     /**
      * Decoded pictures, or errors.
      * @type {LruCache<{bitmap?: ImageBitmap, error?: Error, isDone: boolean, done: Promise<void>}>}
@@ -129,8 +129,8 @@ export class EpisodeData {
   /** @param {number} step @param {string} path */
   pictureAddress(step, path) {
     const field = this.summary?.fields.find((it) => it.path === path);
-    const isLarge = Math.max(...(field?.shape ?? []).map((side) => side ?? 0), 0) > MAX_SIDE;
-    return `${this.base}/pictures/${step}/${encodePath(path)}${isLarge ? `?side=${MAX_SIDE}` : ""}`;
+    const isLarge = Math.max(...(field?.shape ?? []).map((side) => side ?? 0), 0) > MAX_PICTURE_SIDE;
+    return `${this.base}/pictures/${step}/${encodePath(path)}${isLarge ? `?side=${MAX_PICTURE_SIDE}` : ""}`;
   }
 
   /**

@@ -29,9 +29,9 @@ export function Labels({
   onName,
   onSeek,
 }) {
-  const { labels, layers, keys, colorOf, error, may_label: canLabel, adds } = store;
+  const { labels, layers, keys, colorOf, error, may_label: canLabel, adds: addedKind } = store;
   const [isCreating, setIsCreating] = useState(false);
-  const name = adds === "layer" ? "label" : "tag";
+  const name = addedKind === "layer" ? "label" : "tag";
   const sorted = [...labels].sort(
     (a, b) => (a.first ?? -1) - (b.first ?? -1) || (a.last ?? 0) - (b.last ?? 0) || a.layer.localeCompare(b.layer),
   );
@@ -51,24 +51,24 @@ export function Labels({
           isSame(other, { ...label, first: null, last: null }) &&
           other.value === value &&
           other.decides !== false &&
-          (other.is_mine || adds === "tag"),
+          (other.is_mine || addedKind === "tag"),
       );
     return html`<button key=${`${layer.name} ${value}`} type="button" class="label-button"
       aria-pressed=${layer.whole && value !== undefined ? String(isSet) : undefined}
       title=${[layer.doc, code && `Key: ${keyName(code)}`].filter(Boolean).join(" · ") || undefined}
       onClick=${(/** @type {MouseEvent} */ event) => {
         if (value === undefined) setEntry(layer);
-        else apply(layer, value === true ? !(event.shiftKey && adds === "layer") : value);
+        else apply(layer, value === true ? !(event.shiftKey && addedKind === "layer") : value);
       }}>
       <span class="dot" style=${{ "--color": `var(${colorOf({ ...label, first: null, last: null })})` }}></span>${title}
       ${code && html`<kbd>${keyName(code)}</kbd>`}
     </button>`;
   };
   const keysOf = (/** @type {Layer} */ layer) => keys.filter((key) => key.layer === layer);
-  const plain = layers.filter(({ choices }) => choices.length === 0);
-  return html`<${Panel} title=${adds === "tag" ? "Verdict and tags" : "Labels"} class="tags"
+  const plainLayers = layers.filter(({ choices }) => choices.length === 0);
+  return html`<${Panel} title=${addedKind === "tag" ? "Verdict and tags" : "Labels"} class="tags"
     actions=${canLabel &&
-    adds === "layer" &&
+    addedKind === "layer" &&
     html`<${Fragment}>
       <${Button} kind="quiet" size="small" onClick=${onName} title="Change the annotator">
         ${by ? `Annotator: ${by}` : "Enter your name"}
@@ -79,9 +79,9 @@ export function Labels({
     ${canLabel &&
     html`<${Fragment}>
       ${layers
-      .filter(({ choices, whole }) => choices.length > 0 && whole)
+      .filter(({ choices, whole: isEpisodeWide }) => choices.length > 0 && isEpisodeWide)
       .map((layer) => html`<${ChoiceRow} key=${layer.name} layer=${layer} keys=${keysOf(layer)} button=${button} />`)}
-      ${(adds === "tag" || layers.some(({ whole }) => !whole)) &&
+      ${(addedKind === "tag" || layers.some((layer) => !layer.whole)) &&
       html`<div class="tag-target">
         <${Segments} label=${name} hideLabel=${true} value=${scope} onChange=${setScope}
           choices=${[
@@ -100,21 +100,21 @@ export function Labels({
         </div>`}
       </div>`}
       ${layers
-      .filter(({ choices, whole }) => choices.length > 0 && !whole)
+      .filter(({ choices, whole: isEpisodeWide }) => choices.length > 0 && !isEpisodeWide)
       .map((layer) => html`<${ChoiceRow} key=${layer.name} layer=${layer} keys=${keysOf(layer)} button=${button} />`)}
       <div class="labels" role="group" aria-label=${`Mark ${target}`}>
-        ${plain.map((layer) => button(keysOf(layer)[0], layer.title || layer.name))}
-        ${adds === "tag" &&
+        ${plainLayers.map((layer) => button(keysOf(layer)[0], layer.title || layer.name))}
+        ${addedKind === "tag" &&
         html`<${OtherTag}
           names=${[...new Set(labels.filter(({ type }) => type === "flag").map(({ layer }) => layer))].filter(
             (tag) => !layers.some((layer) => layer.name === tag),
           )}
-          hasTags=${plain.length > 0} apply=${apply} />`}
+          hasTags=${plainLayers.length > 0} apply=${apply} />`}
       </div>
       ${entry && html`<${Entry} key=${entry.name} layer=${entry} onValue=${onEntry} onClose=${() => setEntry(null)} />`}
       ${layers.length === 0 &&
       html`<p class="hint">
-        ${adds &&
+        ${addedKind &&
         "A layer is a kind of label for episodes or steps, such as quality, phase or failure."}
       </p>`}
     <//>`}

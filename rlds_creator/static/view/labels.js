@@ -40,14 +40,14 @@ export function textOf({ layer, title, type, value }) {
   return `${name}: ${titleOf(value)}`;
 }
 
-const GOOD = /^(good|success|succeeded|successful|completed|accepted|correct|ok|pass|passed|yes)$/i;
-const BAD = /^(bad|failure|failed|fail|rejected|wrong|no|unusable|broken)$/i;
+const GOOD_WORDS = /^(good|success|succeeded|successful|completed|accepted|correct|ok|pass|passed|yes)$/i;
+const BAD_WORDS = /^(bad|failure|failed|fail|rejected|wrong|no|unusable|broken)$/i;
 
 /** The tone of a label. @param {LabelValue} label @returns {"good" | "bad" | "plain"} */
 export function labelTone({ layer, type, value }) {
   const word = type === "flag" ? layer : String(value);
-  const isGood = GOOD.test(word);
-  if (!isGood && !BAD.test(word)) return "plain";
+  const isGood = GOOD_WORDS.test(word);
+  if (!isGood && !BAD_WORDS.test(word)) return "plain";
   return isGood === (type !== "flag" || value) ? "good" : "bad";
 }
 
@@ -175,9 +175,9 @@ export function useLabels(base, by, onChange) {
     post(path("labels"), { layer, type, value, first, last: end });
   const add = (/** @type {LabelValue} */ label) =>
     run(`“${textOf(label)}”, ${formatPlace(label)}`, async () => {
-      const { labels, adds } = latest.current.state;
+      const { labels, adds: addedKind } = latest.current.state;
       // All people share a tag; other labels exist once for each person.
-      const old = labels.find((one) => isSame(one, label) && one.decides !== false && (one.is_mine || adds === "tag"));
+      const old = labels.find((it) => isSame(it, label) && it.decides !== false && (it.is_mine || addedKind === "tag"));
       if (old?.is_mine && old.value === label.value) return null;
       const created = await send(label);
       return () => (old ? send(old) : remove(path(`labels/${created.id}`)));

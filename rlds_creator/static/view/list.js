@@ -216,7 +216,7 @@ export function EpisodeList({ params, filter, summary, isFailed, onWhere }) {
       if (data?.episodes && !isDataset)
         listing.set({
           ...data,
-          episodes: data.episodes.map((/** @type {any} */ one) => (one.id === detail.id ? detail : one)),
+          episodes: data.episodes.map((/** @type {any} */ episode) => (episode.id === detail.id ? detail : episode)),
         });
     };
     addEventListener("episode", change);

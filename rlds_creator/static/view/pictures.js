@@ -7,9 +7,9 @@ import { useStored } from "./panes.js";
 /** @import { Playback } from "./playback.js" */
 
 /** The number of prefetched steps. */
-const AHEAD = 10;
+const PREFETCHED_STEPS = 10;
 /** The frame rate of browsers; a faster playback skips steps. */
-const DRAW_RATE = 60;
+const BROWSER_FRAME_RATE = 60;
 /** The maximum number of pictures that are visible by default. */
 const MAX_PICTURES = 9;
 
@@ -27,7 +27,7 @@ export function usePictures(summary) {
     summary.shown ? [summary.shown] : paths.slice(0, MAX_PICTURES),
   );
   const toggle = (/** @type {string} */ path) => {
-    const next = paths.filter((one) => (one === path) !== chosen.includes(one));
+    const next = paths.filter((other) => (other === path) !== chosen.includes(other));
     if (next.length > 0) setChosen(next);
   };
   return { paths, chosen, toggle };
@@ -44,9 +44,9 @@ export function usePrefetch(data, paths, playback, numSteps) {
   const { step, isPlaying, speed, startTimes } = playback;
   const rate = (speed * (startTimes.length - 1)) / (startTimes.at(-1) || 1);
   useEffect(() => {
-    const stride = isPlaying ? Math.max(1, Math.round(rate / DRAW_RATE)) : 1;
-    const room = paths.length > 0 ? Math.floor(data.pictures.limit / (2 * paths.length)) : AHEAD;
-    const ahead = isPlaying ? Math.min(AHEAD, Math.max(2, room)) : 2;
+    const stride = isPlaying ? Math.max(1, Math.round(rate / BROWSER_FRAME_RATE)) : 1;
+    const room = paths.length > 0 ? Math.floor(data.pictures.limit / (2 * paths.length)) : PREFETCHED_STEPS;
+    const ahead = isPlaying ? Math.min(PREFETCHED_STEPS, Math.max(2, room)) : 2;
     for (let offset = 1; offset <= ahead; offset++) {
       const next = step + offset * stride;
       if (next >= numSteps) break;
@@ -70,5 +70,5 @@ export function PictureChooser({ paths, chosen, toggle }) {
 /** The shortest unique name of a picture. @param {string} path @param {string[]} paths */
 export function shortName(path, paths) {
   const name = path.split("/").at(-1) ?? path;
-  return paths.filter((one) => one.split("/").at(-1) === name).length === 1 ? name : path;
+  return paths.filter((other) => other.split("/").at(-1) === name).length === 1 ? name : path;
 }

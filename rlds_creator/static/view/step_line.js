@@ -26,7 +26,7 @@ export function StepLine({ data, summary, step, isPlaying, store }) {
   if (isActive("is_last") && values?.is_terminal === false && !flags.includes("truncated")) flags.push("truncated");
   const labels = store.labels.filter(({ first, last }) => first !== null && step >= first && step <= (last ?? first));
   return html`<p class="step-line" aria-live=${isPlaying ? "off" : "polite"}>
-    ${summary.rewards.some((one) => one !== null) &&
+    ${summary.rewards.some((value) => value !== null) &&
     html`<span>Reward <strong>${formatNumber(reward)}</strong></span>
     <span>
       Total <strong>${formatNumber(totals[step])}</strong> <span class="quiet">of ${formatNumber(totals.at(-1))}</span>

@@ -29,8 +29,8 @@ export function useRate(base, { fps, times }) {
 /** @param {number} seconds */
 export function formatClock(seconds) {
   const tenths = Math.floor(seconds * 10 + 1e-6); // Sums of fractions may be slightly too small.
-  const whole = Math.floor(tenths / 10);
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}.${tenths % 10}`;
+  const fullSeconds = Math.floor(tenths / 10);
+  return `${Math.floor(fullSeconds / 60)}:${String(fullSeconds % 60).padStart(2, "0")}.${tenths % 10}`;
 }
 
 /**

@@ -6,8 +6,8 @@ import { Fragment, classes, html, useEffect, useMemo, useRef, useState } from ".
 /** @import { Field } from "../answers.js" */
 /** @typedef {import("./episode.js").EpisodeData} EpisodeData */
 
-const MAX_SHOWN = 64;
-const ORDER = ["action", "reward", "discount", "keys", "inputs", "observation"];
+const MAX_SHOWN_VALUES = 64;
+const GROUP_ORDER = ["action", "reward", "discount", "keys", "inputs", "observation"];
 /** Flags, which are shown in one row. */
 const FLAGS = ["is_first", "is_last", "is_terminal"];
 
@@ -98,7 +98,7 @@ function groupFields(fields) {
   const groups = new Map();
   for (const field of fields) {
     const root = field.path.split("/")[0];
-    const name = FLAGS.includes(root) ? "flags" : ORDER.includes(root) ? root : "others";
+    const name = FLAGS.includes(root) ? "flags" : GROUP_ORDER.includes(root) ? root : "others";
     groups.set(name, [...(groups.get(name) ?? []), field]);
   }
   return [...groups].map(([name, members]) => ({ name, members })).sort((a, b) => rank(a.name) - rank(b.name));
@@ -106,8 +106,8 @@ function groupFields(fields) {
 
 /** @param {string} name */
 function rank(name) {
-  const index = ORDER.indexOf(name);
-  return index >= 0 ? index : name === "others" ? ORDER.length : ORDER.length + 1;
+  const index = GROUP_ORDER.indexOf(name);
+  return index >= 0 ? index : name === "others" ? GROUP_ORDER.length : GROUP_ORDER.length + 1;
 }
 
 /** @param {{field: Field, value: any, name?: string, isPlotted: boolean, onPlot: (path: string) => void}} props */
@@ -193,7 +193,7 @@ export function pretty(value, indent = "") {
 
 /** @param {{values: any[], names: string[], isCut?: boolean}} props */
 function Vector({ values, names, isCut = false }) {
-  const shown = values.slice(0, MAX_SHOWN);
+  const shown = values.slice(0, MAX_SHOWN_VALUES);
   const size = Math.max(...shown.map((item) => (typeof item === "number" ? Math.abs(item) : 0)), 1e-9);
   return html`<ol class=${classes("vector", names.length > 0 && "is-named")} start="0">
     ${shown.map(
@@ -230,7 +230,7 @@ function Inputs({ inputs }) {
   if (!Array.isArray(inputs) || inputs.length === 0) return html`<div class="value-plain quiet">no events</div>`;
   const start = inputs[0][0];
   return html`<ol class="events">
-    ${inputs.slice(0, MAX_SHOWN).map(
+    ${inputs.slice(0, MAX_SHOWN_VALUES).map(
       ([time, name, value], index) => html`<li key=${index}>
         <span class="quiet">+${(time - start).toFixed(0)} ms</span>
         ${name === "*"
