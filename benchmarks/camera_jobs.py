@@ -45,8 +45,8 @@ def record_video(data: Path, size: int, *, lerobot: bool, lossless: bool = False
         target = str(folder / "made")
         with envlogger.EnvLogger(arm, data_directory=target, video=video, **backend_options) as env:
             step = lambda n: env.step(action) if n % EPISODE else env.reset()  # noqa: E731
-            facts = _paced(size, step, env.flush, RATE)
-        return size, facts | _size_and_quality(folder, seen[:EPISODE], size)
+            metrics = _paced(size, step, env.flush, RATE)
+        return size, metrics | _size_and_quality(folder, seen[:EPISODE], size)
 
     return work
 
@@ -71,9 +71,9 @@ def record_by_lerobot(data: Path, size: int, *, rate: float = RATE) -> Work:
     def work(folder: Path) -> tuple[int, dict[str, float]]:
         dataset = LeRobotDataset.create("a/b", RATE, features, root=folder / "made", **options)
         add = lambda n: dataset.add_frame({**seen[n % len(seen)], "task": "turn"})  # noqa: E731
-        facts = _paced(size, add, dataset.save_episode, rate)
+        metrics = _paced(size, add, dataset.save_episode, rate)
         dataset.finalize()
-        return size, facts | _size_and_quality(folder, seen[:EPISODE], size)
+        return size, metrics | _size_and_quality(folder, seen[:EPISODE], size)
 
     return work
 
@@ -107,7 +107,7 @@ def _size_and_quality(
     from av.video.frame import VideoFrame
 
     num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    facts = {"kB a step": num_bytes / size / 1e3}
+    metrics = {"kB a step": num_bytes / size / 1e3}
     for name in CAMERAS:
         [key] = [key for key in seen[0] if key.endswith(name)]
         for file in sorted(folder.glob(f"made/videos/*{name}/*/*.mp4"))[:1]:
@@ -116,8 +116,8 @@ def _size_and_quality(
                     np.square(_luma(frame) - _luma(VideoFrame.from_ndarray(step[key]))).mean()
                     for frame, step in zip(video.decode(video=0), seen)
                 ]
-            facts[f"dB ({name})"] = float(10 * np.log10(255**2 / np.mean(errors)))
-    return facts
+            metrics[f"dB ({name})"] = float(10 * np.log10(255**2 / np.mean(errors)))
+    return metrics
 
 
 def _luma(frame: Any) -> np.ndarray:

@@ -272,11 +272,11 @@ def grow(data: Path, size: int, *, to: str) -> Work:
         for name, each in tasks.items():
             phases[_PHASES.get(name, "files")] += sum(each)
         alone = total - sum(phases.values())
-        facts = {f"s ({name})": phases[name] for name in (*_PHASES.values(), "files")}
+        metrics = {f"s ({name})": phases[name] for name in (*_PHASES.values(), "files")}
         for workers in WORKERS:
             elapsed = alone + sum(_makespan(each, workers) for each in tasks.values())
-            facts[f"times ({workers} workers)"] = total / elapsed
-        return num_episodes, {**facts, "s (alone)": alone, "times (disk)": watch.ratio()}
+            metrics[f"times ({workers} workers)"] = total / elapsed
+        return num_episodes, {**metrics, "s (alone)": alone, "times (disk)": watch.ratio()}
 
     return work
 

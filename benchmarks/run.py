@@ -152,7 +152,7 @@ class Measurement:
             name: {
                 **_per_unit([of_all[name] for of_all in rounds]),
                 "start": _shortened(process.start),
-                **_facts([of_all[name] for of_all in rounds]),
+                **_median_metrics([of_all[name] for of_all in rounds]),
             }
             for name, process in processes.items()
         }
@@ -196,7 +196,7 @@ def _per_unit(rounds: Sequence[dict[str, float]]) -> dict[str, list[float]]:
     }
 
 
-def _facts(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+def _median_metrics(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
     names = [name for name in rounds[0] if name not in ("units", "cpu", "wall")]
     return {name: _shortened(statistics.median(one[name] for one in rounds)) for name in names}
 
@@ -291,8 +291,8 @@ def main() -> None:
         ratios = ", ".join(f"{other / ours:.1f}" for other in peer_times)
         print(f"{measured['job']}: elapsed times are {ratios} times ours")
         for name, one in measured["contenders"].items():
-            facts = [f"{x:g} {fact}" for fact, x in one.items() if isinstance(x, float)]
-            print(f"  {name}: {', '.join(facts)}")
+            metrics = [f"{x:g} {metric}" for metric, x in one.items() if isinstance(x, float)]
+            print(f"  {name}: {', '.join(metrics)}")
     folder = page.CONVERSIONS if options.conversions else page.RESULTS
     if not options.quick and (options.update or options.only == [""]):
         (page.update if options.update else page.save)(results, folder)

@@ -46,13 +46,13 @@ def peak_memory() -> float:
 
 
 def measure(work: Work) -> dict[str, float]:
-    """Returns the units of a round, its processor time and elapsed time in seconds, and facts."""
+    """Returns the units of a round, its processor time and elapsed time in seconds, and metrics."""
     with tempfile.TemporaryDirectory() as folder:
         wall, cpu = time.perf_counter(), cpu_time()
         done = work(Path(folder))
         cpu, wall = cpu_time() - cpu, time.perf_counter() - wall
-    units, facts = done if isinstance(done, tuple) else (done, {})
-    return {"units": units, "cpu": cpu, "wall": wall, "megabytes": peak_memory(), **facts}
+    units, metrics = done if isinstance(done, tuple) else (done, {})
+    return {"units": units, "cpu": cpu, "wall": wall, "megabytes": peak_memory(), **metrics}
 
 
 def main() -> None:

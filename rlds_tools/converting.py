@@ -57,11 +57,11 @@ class Conversion(Result):
     @override
     def blocks(self) -> Iterator[Block]:
         yield self.path
-        for split, facts in self.splits.items():
-            counts = {name: value for name, value in facts.items() if isinstance(value, int)}
+        for split, report in self.splits.items():
+            counts = {name: value for name, value in report.items() if isinstance(value, int)}
             words = [f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items()]
             yield f"{split}: {', '.join(words)}"
-            for episode in facts.get("left_out", ()):
+            for episode in report.get("left_out", ()):
                 yield printable(f"  left out: {episode['key']}: {episode['why']}")
         yield next_commands(["inspect", self.path], ["validate", self.path])
 

@@ -67,7 +67,7 @@ class Draft:
       split: The name of the new split of each episode.
       names: The names of new splits, in order; empty if splits do not change.
       metadata: The metadata of the new dataset.
-      facts: Changed attributes of `SourceInfo`, such as `license`.
+      info_changes: Changed attributes of `SourceInfo`, such as `license`.
       notes: Warnings, and changes that follow from the operations, in sentences.
       has_queried_tables: True if the tables of episodes were queried.
       row_digests: The `digest_of_rows` of the episodes that fulfil each condition.
@@ -92,7 +92,7 @@ class Draft:
         self._add_episodes([episodes])
         self.names: list[str] = []
         self.metadata: dict[str, Any] = _drop_counts(episodes.metadata)
-        self.facts: dict[str, str] = {}
+        self.info_changes: dict[str, str] = {}
         self.notes: list[str] = []
         self.has_queried_tables = False
         self.row_digests: dict[str, str] = {}
@@ -271,7 +271,7 @@ class Draft:
         all_metadata[first_name] = self.metadata
         merged_metadata, by_dataset, notes = merge_metadata(all_metadata, metadata)
         self.metadata, self.notes = _drop_counts(merged_metadata), [*self.notes, *notes]
-        self.facts = {**_combine_attributes(datasets), **self.facts}
+        self.info_changes = {**_combine_attributes(datasets), **self.info_changes}
         sources: dict[str, Source] = {}
         for name, episodes in datasets.items():
             source = with_random_access(episodes.source)
@@ -346,15 +346,15 @@ class Draft:
         return JoinedSource(changed, prefixes, source_info)
 
     def _view(self, splits: Mapping[str, np.ndarray]) -> SelectedSource:
-        first_about = next(iter(self.datasets.values())).episodes.source.source_info
+        first_info = next(iter(self.datasets.values())).episodes.source.source_info
         view: View = self._join_datasets(
             SourceInfo(
-                **{name: self.facts.get(name, getattr(first_about, name)) for name in INFO_TEXTS},
+                **{name: self.info_changes.get(name, getattr(first_info, name)) for name in INFO_TEXTS},
                 metadata=self.metadata,
                 # Views with computed fields are never equal to other views.
                 options={"view": uuid.uuid4().hex},
-                finite=first_about.finite,
-                images_as_png=first_about.images_as_png,
+                finite=first_info.finite,
+                images_as_png=first_info.images_as_png,
             )
         )
         if (self.begin > 0).any() or (self.end >= 0).any():

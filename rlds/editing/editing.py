@@ -102,7 +102,7 @@ class Edit:
         digests = {}
         if draft.has_queried_tables:
             digests = {n: lineage.digest_of_episodes(dataset) for n, dataset in datasets.items()}
-        license = draft.facts.get("license", self.source.source_info.license)
+        license = draft.info_changes.get("license", self.source.source_info.license)
         self.lineage = lineage.new_lineage(
             self._recipe,
             datasets,
@@ -112,7 +112,7 @@ class Edit:
             digests=digests,
         )
         names = [operation.name for operation in operations if isinstance(operation, Describe)]
-        description = {**draft.metadata, **draft.facts}
+        description = {**draft.metadata, **draft.info_changes}
         self.description_changes = {name: description[name] for name in names}
         self.view = draft.view(renumbers_copies=export_class(format).renumbers_copies)
         self.num_episodes = {name: self.view.num_episodes(name) for name in self.view.splits}

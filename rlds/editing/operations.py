@@ -179,7 +179,7 @@ class Describe(Operation):
     @override
     def apply(self, draft: Draft) -> None:
         if self.name in INFO_TEXTS:
-            draft.facts[self.name] = str(self.value)
+            draft.info_changes[self.name] = str(self.value)
         else:
             draft.metadata[self.name] = lineage.as_json(self.value)
 

@@ -84,7 +84,7 @@ def unify(
     ratio = 1.0 if to_hz is None or hz is None else hz / to_hz
     base_fields, lengths = table.storage.fields, table.storage.summaries
     view = UniformFields(table.source, base_fields, lengths, targets, fields, ratio, relative or {})
-    storage = ViewStorage.over(view, view.columns, table.storage, view.facts)
+    storage = ViewStorage.over(view, view.columns, table.storage, view.value_options)
     uniform_table = table._with(storage=storage, fields=view.columns)
     no_rows = np.zeros(0, np.int64)
     uniform_table.take(no_rows, no_rows, list(view.columns))  # Raises if the fields do not fit.
@@ -118,7 +118,7 @@ class UniformFields(View):
 
     Attributes:
       columns: The fields of a step with their masks, by path.
-      facts: The options that determine the values, for the fingerprint.
+      value_options: The options that determine the values, for the fingerprint.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class UniformFields(View):
         self.columns: dict[str, Field] = {**targets, **masks}
         self.changed_paths = {_STEPS + path for path in self.columns}
         flags = {path: mask.tolist() for path, mask in self._relative.items()}
-        self.facts = self.columns, self._sources, ratio, flags
+        self.value_options = self.columns, self._sources, ratio, flags
         self.decodes = [
             path
             for path, field in targets.items()

@@ -387,8 +387,8 @@ class WithColumn(View):
 
 def _describe_type(field: Any) -> str:
     """Describes the type and the meaning of a field, without its `doc`."""
-    facts = [*field.meanings, field.encoding] if isinstance(field, Field) else []
-    return "; ".join([fields_text(field), *filter(None, facts)])
+    properties = [*field.meanings, field.encoding] if isinstance(field, Field) else []
+    return "; ".join([fields_text(field), *filter(None, properties)])
 
 
 def check_alike(tables: Sequence[Mapping[str, Field]]) -> None:

@@ -34,7 +34,7 @@ def _root_of(source: AnySource, inputs: Iterable[str | os.PathLike[str]]) -> str
 
 
 def file_versions(files: Iterable[str | os.PathLike[str]], root: str) -> list[tuple[str, int, int]]:
-    """Returns facts that identify versions of files: relative names, sizes, modification times."""
+    """Returns the versions of files: relative names, sizes, modification times."""
     versions = []
     for path in files:
         name = os.fspath(path)

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from rlds.formats.bags.messages import LAST_TIME, Channel, Flaws, Message, check_decompressed
+from rlds.formats.bags.messages import LAST_TIME, Channel, Damage, Message, check_decompressed
 from rlds.raw_files.untrusted import SourceError, is_damage, source_errors, words_of
 from rlds_ecosystem import import_extra
 
@@ -41,7 +41,7 @@ class _File(io.BufferedReader):
 
 
 def messages(
-    path: str, flaws: Flaws, topics: Collection[str] | None, start: int, end: int
+    path: str, damage: Damage, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
     """Yields messages in the order of the file; see `MessageReader`."""
     types = import_extra("mcap.records")
@@ -50,8 +50,8 @@ def messages(
     count = 0
     with _File(path) as file:
         summary = _summary(file)
-        for record in _records(file, summary, flaws, start, end):
-            for item in _content(record, flaws):
+        for record in _records(file, summary, damage, start, end):
+            for item in _content(record, damage):
                 if isinstance(item, types.Schema):
                     schemas[item.id] = item
                 elif isinstance(item, types.Channel) and item.id not in channels:
@@ -70,17 +70,17 @@ def messages(
                         yield Message(channel, *times, item.sequence, item.data)
     if topics is None and summary is not None and summary.statistics is not None:
         expected = summary.statistics.message_count
-        if count < expected and not flaws.damages:
-            flaws.cut = flaws.cut or f"{count} messages, but its summary says {expected}"
+        if count < expected and not damage.gaps:
+            damage.cut = damage.cut or f"{count} messages, but its summary says {expected}"
 
 
-def _records(file: _File, summary: Any, flaws: Flaws, start: int, end: int) -> Iterator[Any]:
+def _records(file: _File, summary: Any, damage: Damage, start: int, end: int) -> Iterator[Any]:
     """Yields the records with messages between two log times; skips other indexed chunks.
 
     Messages may be outside chunks, too: between indexed chunks, all records are read.
     """
     if summary is None or not summary.chunk_indexes or not summary.channels:
-        yield from _all_records(file, flaws)
+        yield from _all_records(file, damage)
         return
     chunk, stream = import_extra("mcap.records").Chunk, import_extra("mcap.data_stream")
     yield from summary.schemas.values()
@@ -88,16 +88,16 @@ def _records(file: _File, summary: Any, flaws: Flaws, start: int, end: int) -> I
     chunks = {index.chunk_start_offset: index for index in summary.chunk_indexes}
     position = len(MAGIC)
     for offset, index in sorted(chunks.items()):
-        yield from _records_between(file, flaws, position, offset, chunks)
+        yield from _records_between(file, damage, position, offset, chunks)
         position = max(position, offset + index.chunk_length + index.message_index_length)
         if index.message_start_time < end and index.message_end_time >= start:
             file.seek(offset + _RECORD_HEADER_SIZE)
             yield chunk.read(stream.ReadDataStream(file))
-    yield from _records_between(file, flaws, position, file.size, chunks)
+    yield from _records_between(file, damage, position, file.size, chunks)
 
 
 def _records_between(
-    file: _File, flaws: Flaws, offset: int, end: int, indexed: Collection[int]
+    file: _File, damage: Damage, offset: int, end: int, indexed: Collection[int]
 ) -> Iterator[Any]:
     """Yields the records with messages and their schemas between two offsets.
 
@@ -124,10 +124,10 @@ def _records_between(
     except Exception as error:
         if not is_damage(error):
             raise
-        flaws.damages.append((0, LAST_TIME, f"damaged records outside chunks: {words_of(error)}"))
+        damage.gaps.append((0, LAST_TIME, f"damaged records outside chunks: {words_of(error)}"))
 
 
-def _all_records(file: _File, flaws: Flaws) -> Iterator[Any]:
+def _all_records(file: _File, damage: Damage) -> Iterator[Any]:
     """Yields all records except the last one: the footer, or a truncated record."""
     file.seek(0)
     reader = import_extra("mcap.stream_reader").StreamReader(file, emit_chunks=True)
@@ -137,10 +137,11 @@ def _all_records(file: _File, flaws: Flaws) -> Iterator[Any]:
     except Exception as error:
         if not is_damage(error):
             raise
-        flaws.cut = f"the file ends at byte {file.size} or is damaged before it ({words_of(error)})"
+        reason = words_of(error)
+        damage.cut = f"the file ends at byte {file.size} or is damaged before it ({reason})"
 
 
-def _content(record: Any, flaws: Flaws) -> list[Any]:
+def _content(record: Any, damage: Damage) -> list[Any]:
     """Returns the records in a chunk record; any other record by itself."""
     if not isinstance(record, import_extra("mcap.records").Chunk):
         return [record]
@@ -154,7 +155,7 @@ def _content(record: Any, flaws: Flaws) -> list[Any]:
         if not is_damage(error):
             raise
         times = record.message_start_time, record.message_end_time
-        flaws.damages.append((*times, f"the chunk from log time {times[0]} on is damaged: {error}"))
+        damage.gaps.append((*times, f"the chunk from log time {times[0]} on is damaged: {error}"))
         return []
 
 
@@ -174,7 +175,7 @@ def metadata(path: str) -> list[tuple[str, dict[str, str]]]:
             records = list(import_extra("mcap.reader").make_reader(file).iter_metadata())
         else:
             kind = import_extra("mcap.records").Metadata
-            records = [item for item in _all_records(file, Flaws()) if isinstance(item, kind)]
+            records = [item for item in _all_records(file, Damage()) if isinstance(item, kind)]
     return [(record.name, record.metadata) for record in records]
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from rlds.raw_files.untrusted import trusted_bytes
 
-__all__ = ["LAST_TIME", "Channel", "Flaws", "Message", "MessageReader", "check_decompressed"]
+__all__ = ["LAST_TIME", "Channel", "Damage", "Message", "MessageReader", "check_decompressed"]
 
 LAST_TIME = 2**63 - 1
 """An upper bound of the times of messages."""
@@ -44,24 +44,24 @@ class Message(NamedTuple):
 
 
 @dataclasses.dataclass
-class Flaws:
+class Damage:
     """The damage in a file.
 
     Attributes:
       cut: The reason why the file is incomplete; empty if it is complete.
-      damages: Unreadable pieces: the log times before and after a piece, and the reason.
+      gaps: Unreadable pieces: the log times before and after a piece, and the reason.
     """
 
     cut: str = ""
-    damages: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
+    gaps: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
 
 
 MessageReader: TypeAlias = Callable[
-    [str, Flaws, Collection[str] | None, int, int], Iterator[Message]
+    [str, Damage, Collection[str] | None, int, int], Iterator[Message]
 ]
 """Yields the messages of a file in a fixed order.
 
-The arguments are the path of the file, the flaws, to which damage is added, the requested topics
+The arguments are the path of the file, the damage, to which the reader adds, the requested topics
 (None for all), and the range of log times: the first time, and the end.
 """
 

@@ -16,7 +16,7 @@ import zstandard
 from etils import epath
 
 from rlds.formats.bags import mcap_files, ros1_files, sqlite_files
-from rlds.formats.bags.messages import LAST_TIME, Flaws, Message, MessageReader, check_decompressed
+from rlds.formats.bags.messages import LAST_TIME, Damage, Message, MessageReader, check_decompressed
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import check_is_file, check_link, source_errors
 from rlds.sources.source import require_files
@@ -52,36 +52,36 @@ class BagRecording:
     files: tuple[epath.Path, ...]
     metadata_file: epath.Path | None = None
 
-    def all_messages(self, flaws: Flaws) -> Iterator[Message]:
+    def all_messages(self, damage: Damage) -> Iterator[Message]:
         """Yields all messages in the order of the files.
 
         Args:
-          flaws: Collects the damage; readable messages are still yielded.
+          damage: Collects the damage; readable messages are still yielded.
 
         Raises:
           SourceError: A file is no recording, or is missing.
         """
         expected, count = self._expected_count(), 0
-        for message in self.messages(flaws):
+        for message in self.messages(damage):
             count += 1
             yield message
-        if count < expected and not flaws.damages:
-            flaws.cut = flaws.cut or f"{count} messages, but {_METADATA_FILE} says {expected}"
+        if count < expected and not damage.gaps:
+            damage.cut = damage.cut or f"{count} messages, but {_METADATA_FILE} says {expected}"
 
     def messages(
         self,
-        flaws: Flaws,
+        damage: Damage,
         topics: Collection[str] | None = None,
         start: int = -LAST_TIME,
         end: int = LAST_TIME,
     ) -> Iterator[Message]:
         """Yields the messages of some topics between two log times, in the order of the files."""
         for path in self.files:
-            file_flaws = Flaws()
+            file_damage = Damage()
             with source_errors(path), _local_copy(path) as local:
-                yield from _READERS[_suffix(path.name)](local, file_flaws, topics, start, end)
-            flaws.damages += file_flaws.damages
-            flaws.cut = flaws.cut or (f"{path.name}: {file_flaws.cut}" if file_flaws.cut else "")
+                yield from _READERS[_suffix(path.name)](local, file_damage, topics, start, end)
+            damage.gaps += file_damage.gaps
+            damage.cut = damage.cut or (file_damage.cut and f"{path.name}: {file_damage.cut}")
 
     def metadata(self) -> list[tuple[str, dict[str, str]]]:
         """Returns the names and contents of the metadata records of MCAP files."""

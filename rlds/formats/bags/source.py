@@ -381,12 +381,12 @@ class BagSource(Source):
     def _is_complete(self, recording_index: int, span: EpisodeSpan) -> bool:
         """Returns True if an episode is not truncated, not damaged, and has an end."""
         index = self._load_index(recording_index)
-        flaws = index.flaws
-        reasons = [r for start, end, r in flaws.damages if start < span.end and end >= span.start]
+        damage = index.damage
+        reasons = [r for start, end, r in damage.gaps if start < span.end and end >= span.start]
         if reasons and not self._leaves_out:
             problem = f'{reasons[0]}. Pass damaged_chunks="leave_out" to read the rest'
             raise SourceError(problem, file=self._recordings[recording_index].files[0])
-        is_cut = bool(flaws.cut) and span.end > index.last
+        is_cut = bool(damage.cut) and span.end > index.last
         return not is_cut and not reasons and span.has_end
 
     def _columns(self, steps: _StepMessages) -> dict[str, Any]:

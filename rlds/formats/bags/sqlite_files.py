@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zstandard
 
-from rlds.formats.bags.messages import Channel, Flaws, Message, check_decompressed
+from rlds.formats.bags.messages import Channel, Damage, Message, check_decompressed
 
 __all__ = ["MAGIC", "messages"]
 
@@ -21,10 +21,10 @@ _STATEMENT = re.compile(r"CREATE\s+(TABLE|(UNIQUE\s+)?INDEX)\s", re.IGNORECASE)
 
 
 def messages(
-    path: str, flaws: Flaws, topics: Collection[str] | None, start: int, end: int
+    path: str, damage: Damage, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
     """Yields messages in the order of their rows; see `MessageReader`."""
-    del flaws  # A SQLite bag is complete, or raises an error.
+    del damage  # A SQLite bag is complete, or raises an error.
     # Read-only, without a journal.
     uri = f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:

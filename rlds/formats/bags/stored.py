@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds.formats.bags.config import FieldConfig
 from rlds.formats.bags.definitions import make_decoder
-from rlds.formats.bags.messages import Channel, Flaws
+from rlds.formats.bags.messages import Channel, Damage
 from rlds.formats.bags.recordings import BagRecording
 from rlds.formats.bags.values import make_reader
 from rlds.formats.bags.videos import is_keyframe
@@ -93,16 +93,15 @@ class StoredEpisodes:
         kinds = {**self.sidecar.steps, **dict.fromkeys(videos.values(), Field(bytes))}
         rows: dict[str, dict[int, Any]] = {path: {} for path in paths.values()}
         extractors: dict[Channel, Any] = {}
-        flaws = Flaws()
-        for message in recording.messages(flaws, paths) if paths else ():
+        damage = Damage()
+        for message in recording.messages(damage, paths) if paths else ():
             channel = message.channel
             path = paths[channel.topic]
             if channel not in extractors:
                 extractors[channel] = _make_extractor(channel, kinds[path])
             rows[path][message.sequence] = extractors[channel](message.data)
-        if flaws.cut or flaws.damages:
-            reason = flaws.cut or flaws.damages[0][2]
-            raise SourceError(reason, file=recording.files[0])
+        if damage.cut or damage.gaps:
+            raise SourceError(damage.cut or damage.gaps[0][2], file=recording.files[0])
         return {path: _column(messages, kinds[path]) for path, messages in rows.items()}
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlds.formats.bags.config import BagConfig, Clock, EpisodeBounds, FieldConfig
 from rlds.formats.bags.definitions import make_decoder
-from rlds.formats.bags.messages import LAST_TIME, Flaws, Message
+from rlds.formats.bags.messages import LAST_TIME, Damage, Message
 from rlds.formats.bags.recordings import BagRecording
 from rlds.formats.bags.values import BYTES, FieldReader, NoValueError, header_stamp, value_at
 from rlds.raw_files.untrusted import SourceError, source_errors
@@ -62,7 +62,7 @@ class Index:
       clock: The messages of the clock, if it is a topic.
       fields: The tracks, by field path.
       markers: The log times of markers; True for the begin of an episode, False for its end.
-      flaws: The damage in the files.
+      damage: The damage in the files.
       first: The first log time.
       last: The last log time.
     """
@@ -70,7 +70,7 @@ class Index:
     clock: Track
     fields: Mapping[str, Track]
     markers: Sequence[tuple[int, bool]]
-    flaws: Flaws
+    damage: Damage
     first: int
     last: int
 
@@ -125,8 +125,8 @@ def make_index(
     clock = _TrackBuilder()
     markers: list[tuple[int, bool]] = []
     marker_topic = config.episodes.topic if config.episodes.by == "marker" else ""
-    flaws, first, last = Flaws(), LAST_TIME, 0
-    for message in recording.all_messages(flaws):
+    damage, first, last = Damage(), LAST_TIME, 0
+    for message in recording.all_messages(damage):
         log_time, topic = message.log_time, message.channel.topic
         first, last = min(first, log_time), max(last, log_time)
         fields = targets.get(topic, ())
@@ -145,7 +145,7 @@ def make_index(
             stamp = _stamp(message, content, field)
             builder.add(log_time, stamp, message.data if field.path == BYTES else content)
     tracks = {path: builder.track() for path, builder in builders.items()}
-    return Index(clock.track(), tracks, sorted(markers), flaws, first, last)
+    return Index(clock.track(), tracks, sorted(markers), damage, first, last)
 
 
 def _stamp(message: Message, content: Any, config: FieldConfig | Clock) -> int:
@@ -205,7 +205,7 @@ def read_values(
         inside = track.select((track.log_times >= start) & (track.log_times < end))
         expected[topic] = iter(sorted(zip(inside.indices.tolist(), inside.log_times.tolist())))
     decoder_of = functools.cache(functools.partial(make_decoder, types=config.types))
-    for message in recording.messages(Flaws(), topics, start, end):
+    for message in recording.messages(Damage(), topics, start, end):
         topic = message.channel.topic
         index, log_time = next(expected[topic], (0, None))
         if log_time != message.log_time:

@@ -646,7 +646,7 @@ class _KindsCache:
             folder = cache_folder("logs", os.path.realpath(log.path))
         self._file = None if folder is None else folder / "kinds.json"
         files = [] if folder is None else file_versions(_list_files(log), log.path)
-        self._key = [1, repr(dict(defaults)), [list(facts) for facts in files]]
+        self._key = [1, repr(dict(defaults)), [list(version) for version in files]]
 
     def read(self) -> list[int] | None:
         """Returns the cached indices; None if there are none."""

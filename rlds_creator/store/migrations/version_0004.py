@@ -51,8 +51,8 @@ def upgrade() -> None:
             rows.append(label_row(NOTE, episode.notes, at=episode.created))
         for tag in tags.get(episode.episode, ()):
             end = None if tag.last is None else tag.last + 1
-            facts = {"begin": tag.first, "end": end, "annotator": tag.author}
-            rows.append(label_row(tag.label, True, at=tag.created, id=tag.id, **facts))
+            attributes = {"begin": tag.first, "end": end, "annotator": tag.author}
+            rows.append(label_row(tag.label, True, at=tag.created, id=tag.id, **attributes))
             if tag.removed is not None:
                 rows.append(retraction_row(rows[-1], tag.removed_by or "", tag.removed))
         last_rows = {row.target: row for row in sorted(rows, key=lambda row: row.at)}

@@ -48,8 +48,8 @@ class Arm(Source):
         is_last = np.arange(40) == 39
         flags = {"is_first": is_last[::-1], "is_last": is_last, "is_terminal": np.zeros(40, bool)}
         steps = {"observation": {"state": self.states[index]}, "action": self.actions[index]}
-        facts = {"truncated": True, "final_observation_known": index == 0}
-        return SourceEpisode(str(index), {**steps, **flags}, Origin("", 0, 1), **facts)
+        attributes = {"truncated": True, "final_observation_known": index == 0}
+        return SourceEpisode(str(index), {**steps, **flags}, Origin("", 0, 1), **attributes)
 
 
 def bits(column):

@@ -399,8 +399,8 @@ def test_a_layout_reads_the_same_episodes_as_the_reader_of_the_format(tmp_path, 
     )
     episodes = rlds.sources.open(path, layout=f"layout: 1\n{LAYOUTS[format]}")
     for ref, episode in zip(expected, episodes, strict=True):
-        facts = ("truncated", "complete", "final_observation_known", "summary")
-        assert [getattr(ref, fact) for fact in facts] == [getattr(episode, fact) for fact in facts]
+        attributes = ("truncated", "complete", "final_observation_known", "summary")
+        assert all(getattr(ref, name) == getattr(episode, name) for name in attributes)
         for name in episode.steps:
             column = np.asarray(episode.steps[name])
             np.testing.assert_array_equal(column.reshape(ref.steps[name].shape), ref.steps[name])
