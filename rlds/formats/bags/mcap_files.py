@@ -10,7 +10,7 @@ import struct
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from rlds.formats.bags.messages import LAST_TIME, Channel, Damage, Message, check_decompressed
+from rlds.formats.bags.messages import LAST_TIME, BagDamage, Channel, Message, check_decompressed
 from rlds.raw_files.untrusted import SourceError, is_damage, source_errors, words_of
 from rlds_ecosystem import import_extra
 
@@ -41,9 +41,9 @@ class _File(io.BufferedReader):
 
 
 def messages(
-    path: str, damage: Damage, topics: Collection[str] | None, start: int, end: int
+    path: str, damage: BagDamage, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
-    """Yields messages in the order of the file; see `MessageReader`."""
+    """Yields messages in the order of the file; see `BagReader`."""
     types = import_extra("mcap.records")
     schemas: dict[int, Any] = {0: types.Schema(0, b"", "", "")}
     channels: dict[int, Channel] = {}
@@ -74,7 +74,7 @@ def messages(
             damage.cut = damage.cut or f"{count} messages, but its summary says {expected}"
 
 
-def _records(file: _File, summary: Any, damage: Damage, start: int, end: int) -> Iterator[Any]:
+def _records(file: _File, summary: Any, damage: BagDamage, start: int, end: int) -> Iterator[Any]:
     """Yields the records with messages between two log times; skips other indexed chunks.
 
     Messages may be outside chunks, too: between indexed chunks, all records are read.
@@ -97,7 +97,7 @@ def _records(file: _File, summary: Any, damage: Damage, start: int, end: int) ->
 
 
 def _records_between(
-    file: _File, damage: Damage, offset: int, end: int, indexed: Collection[int]
+    file: _File, damage: BagDamage, offset: int, end: int, indexed: Collection[int]
 ) -> Iterator[Any]:
     """Yields the records with messages and their schemas between two offsets.
 
@@ -127,7 +127,7 @@ def _records_between(
         damage.gaps.append((0, LAST_TIME, f"damaged records outside chunks: {words_of(error)}"))
 
 
-def _all_records(file: _File, damage: Damage) -> Iterator[Any]:
+def _all_records(file: _File, damage: BagDamage) -> Iterator[Any]:
     """Yields all records except the last one: the footer, or a truncated record."""
     file.seek(0)
     reader = import_extra("mcap.stream_reader").StreamReader(file, emit_chunks=True)
@@ -141,7 +141,7 @@ def _all_records(file: _File, damage: Damage) -> Iterator[Any]:
         damage.cut = f"the file ends at byte {file.size} or is damaged before it ({reason})"
 
 
-def _content(record: Any, damage: Damage) -> list[Any]:
+def _content(record: Any, damage: BagDamage) -> list[Any]:
     """Returns the records in a chunk record; any other record by itself."""
     if not isinstance(record, import_extra("mcap.records").Chunk):
         return [record]
@@ -175,7 +175,7 @@ def metadata(path: str) -> list[tuple[str, dict[str, str]]]:
             records = list(import_extra("mcap.reader").make_reader(file).iter_metadata())
         else:
             kind = import_extra("mcap.records").Metadata
-            records = [item for item in _all_records(file, Damage()) if isinstance(item, kind)]
+            records = [item for item in _all_records(file, BagDamage()) if isinstance(item, kind)]
     return [(record.name, record.metadata) for record in records]
 
 

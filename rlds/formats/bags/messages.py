@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from rlds.raw_files.untrusted import trusted_bytes
 
-__all__ = ["LAST_TIME", "Channel", "Damage", "Message", "MessageReader", "check_decompressed"]
+__all__ = ["LAST_TIME", "BagDamage", "BagReader", "Channel", "Message", "check_decompressed"]
 
 LAST_TIME = 2**63 - 1
 """An upper bound of the times of messages."""
@@ -44,7 +44,7 @@ class Message(NamedTuple):
 
 
 @dataclasses.dataclass
-class Damage:
+class BagDamage:
     """The damage in a file.
 
     Attributes:
@@ -56,8 +56,8 @@ class Damage:
     gaps: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
 
 
-MessageReader: TypeAlias = Callable[
-    [str, Damage, Collection[str] | None, int, int], Iterator[Message]
+BagReader: TypeAlias = Callable[
+    [str, BagDamage, Collection[str] | None, int, int], Iterator[Message]
 ]
 """Yields the messages of a file in a fixed order.
 

@@ -15,7 +15,7 @@ import numpy as np
 import rlds
 from rlds.formats.bags.config import BagConfig, Clock, EpisodeBounds, FieldConfig
 from rlds.formats.bags.definitions import make_decoder, ros2_type
-from rlds.formats.bags.messages import Channel, Damage
+from rlds.formats.bags.messages import BagDamage, Channel
 from rlds.formats.bags.recordings import BagRecording
 from rlds.formats.bags.values import BYTES, FieldReader, NoValueError, make_reader
 from rlds.formats.bags.videos import is_keyframe
@@ -75,7 +75,7 @@ class RecordingOverview:
             if field.topic and field.field not in self.first_messages
         ]
         num_bytes = 0
-        for message in recording.all_messages(Damage()):
+        for message in recording.all_messages(BagDamage()):
             topic, time = message.channel.topic, message.log_time
             stats = self.topics.setdefault(topic, _Topic(message.channel, message.data, time, time))
             stats.count += 1

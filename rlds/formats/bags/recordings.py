@@ -16,7 +16,7 @@ import zstandard
 from etils import epath
 
 from rlds.formats.bags import mcap_files, ros1_files, sqlite_files
-from rlds.formats.bags.messages import LAST_TIME, Damage, Message, MessageReader, check_decompressed
+from rlds.formats.bags.messages import LAST_TIME, BagDamage, BagReader, Message, check_decompressed
 from rlds.raw_files.input_files import natural_order
 from rlds.raw_files.untrusted import check_is_file, check_link, source_errors
 from rlds.sources.source import require_files
@@ -27,7 +27,7 @@ __all__ = ["BagRecording", "find_recordings", "is_mcap", "is_rosbag"]
 
 Family = Literal["mcap", "rosbag"]
 
-_READERS: dict[str, MessageReader] = {
+_READERS: dict[str, BagReader] = {
     ".mcap": mcap_files.messages,
     ".bag": ros1_files.messages,
     ".db3": sqlite_files.messages,
@@ -52,7 +52,7 @@ class BagRecording:
     files: tuple[epath.Path, ...]
     metadata_file: epath.Path | None = None
 
-    def all_messages(self, damage: Damage) -> Iterator[Message]:
+    def all_messages(self, damage: BagDamage) -> Iterator[Message]:
         """Yields all messages in the order of the files.
 
         Args:
@@ -70,14 +70,14 @@ class BagRecording:
 
     def messages(
         self,
-        damage: Damage,
+        damage: BagDamage,
         topics: Collection[str] | None = None,
         start: int = -LAST_TIME,
         end: int = LAST_TIME,
     ) -> Iterator[Message]:
         """Yields the messages of some topics between two log times, in the order of the files."""
         for path in self.files:
-            file_damage = Damage()
+            file_damage = BagDamage()
             with source_errors(path), _local_copy(path) as local:
                 yield from _READERS[_suffix(path.name)](local, file_damage, topics, start, end)
             damage.gaps += file_damage.gaps

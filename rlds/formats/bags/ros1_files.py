@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from rlds.formats.bags.messages import Channel, Damage, Message
+from rlds.formats.bags.messages import BagDamage, Channel, Message
 from rlds_ecosystem import import_extra
 
 __all__ = ["MAGIC", "messages"]
@@ -13,9 +13,9 @@ MAGIC = b"#ROSBAG V2.0\n"
 
 
 def messages(
-    path: str, damage: Damage, topics: Collection[str] | None, start: int, end: int
+    path: str, damage: BagDamage, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
-    """Yields messages in the order of their times; see `MessageReader`."""
+    """Yields messages in the order of their times; see `BagReader`."""
     del damage  # A ROS 1 bag is complete, or raises an error.
     with import_extra("rosbags.rosbag1").Reader(path) as reader:
         connections = [it for it in reader.connections if topics is None or it.topic in topics]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zstandard
 
-from rlds.formats.bags.messages import Channel, Damage, Message, check_decompressed
+from rlds.formats.bags.messages import BagDamage, Channel, Message, check_decompressed
 
 __all__ = ["MAGIC", "messages"]
 
@@ -21,9 +21,9 @@ _STATEMENT = re.compile(r"CREATE\s+(TABLE|(UNIQUE\s+)?INDEX)\s", re.IGNORECASE)
 
 
 def messages(
-    path: str, damage: Damage, topics: Collection[str] | None, start: int, end: int
+    path: str, damage: BagDamage, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
-    """Yields messages in the order of their rows; see `MessageReader`."""
+    """Yields messages in the order of their rows; see `BagReader`."""
     del damage  # A SQLite bag is complete, or raises an error.
     # Read-only, without a journal.
     uri = f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1"

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlds.formats.bags.config import FieldConfig
 from rlds.formats.bags.definitions import make_decoder
-from rlds.formats.bags.messages import Channel, Damage
+from rlds.formats.bags.messages import BagDamage, Channel
 from rlds.formats.bags.recordings import BagRecording
 from rlds.formats.bags.values import make_reader
 from rlds.formats.bags.videos import is_keyframe
@@ -93,7 +93,7 @@ class StoredEpisodes:
         kinds = {**self.sidecar.steps, **dict.fromkeys(videos.values(), Field(bytes))}
         rows: dict[str, dict[int, Any]] = {path: {} for path in paths.values()}
         extractors: dict[Channel, Any] = {}
-        damage = Damage()
+        damage = BagDamage()
         for message in recording.messages(damage, paths) if paths else ():
             channel = message.channel
             path = paths[channel.topic]

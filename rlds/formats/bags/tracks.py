@@ -16,7 +16,7 @@ import numpy as np
 
 from rlds.formats.bags.config import BagConfig, Clock, EpisodeBounds, FieldConfig
 from rlds.formats.bags.definitions import make_decoder
-from rlds.formats.bags.messages import LAST_TIME, Damage, Message
+from rlds.formats.bags.messages import LAST_TIME, BagDamage, Message
 from rlds.formats.bags.recordings import BagRecording
 from rlds.formats.bags.values import BYTES, FieldReader, NoValueError, header_stamp, value_at
 from rlds.raw_files.untrusted import SourceError, source_errors
@@ -70,7 +70,7 @@ class Index:
     clock: Track
     fields: Mapping[str, Track]
     markers: Sequence[tuple[int, bool]]
-    damage: Damage
+    damage: BagDamage
     first: int
     last: int
 
@@ -125,7 +125,7 @@ def make_index(
     clock = _TrackBuilder()
     markers: list[tuple[int, bool]] = []
     marker_topic = config.episodes.topic if config.episodes.by == "marker" else ""
-    damage, first, last = Damage(), LAST_TIME, 0
+    damage, first, last = BagDamage(), LAST_TIME, 0
     for message in recording.all_messages(damage):
         log_time, topic = message.log_time, message.channel.topic
         first, last = min(first, log_time), max(last, log_time)
@@ -205,7 +205,7 @@ def read_values(
         inside = track.select((track.log_times >= start) & (track.log_times < end))
         expected[topic] = iter(sorted(zip(inside.indices.tolist(), inside.log_times.tolist())))
     decoder_of = functools.cache(functools.partial(make_decoder, types=config.types))
-    for message in recording.messages(Damage(), topics, start, end):
+    for message in recording.messages(BagDamage(), topics, start, end):
         topic = message.channel.topic
         index, log_time = next(expected[topic], (0, None))
         if log_time != message.log_time:
