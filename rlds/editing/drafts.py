@@ -346,15 +346,15 @@ class Draft:
         return JoinedSource(changed, prefixes, source_info)
 
     def _view(self, splits: Mapping[str, np.ndarray]) -> SelectedSource:
-        first_info = next(iter(self.datasets.values())).episodes.source.source_info
+        info = next(iter(self.datasets.values())).episodes.source.source_info
         view: View = self._join_datasets(
             SourceInfo(
-                **{name: self.info_changes.get(name, getattr(first_info, name)) for name in INFO_TEXTS},
+                **{name: self.info_changes.get(name, getattr(info, name)) for name in INFO_TEXTS},
                 metadata=self.metadata,
                 # Views with computed fields are never equal to other views.
                 options={"view": uuid.uuid4().hex},
-                finite=first_info.finite,
-                images_as_png=first_info.images_as_png,
+                finite=info.finite,
+                images_as_png=info.images_as_png,
             )
         )
         if (self.begin > 0).any() or (self.end >= 0).any():
