@@ -16,7 +16,7 @@ const PAGE_SIZE = 50;
 /** The number of pictures of an episode in the table. */
 const NUM_FRAMES = 5;
 /** The steps of a label of the whole episode. */
-const WHOLE_EPISODE = { first: null, last: null };
+const EPISODE = { first: null, last: null };
 
 /** @param {{params: Record<string, string>, query: Record<string, string>}} props */
 export default function DatasetsPage({ params, query }) {
@@ -212,7 +212,7 @@ function tableColumns(dataset, split, { id, columns: names, episodes }, { column
               ${labels.map(({ layer, value, disagree }) => {
                 const title = layers[layer] || layer;
                 /** @type {LabelValue} */
-                const label = { layer, title, type: typeof value === "boolean" ? "flag" : "choice", value, ...WHOLE_EPISODE };
+                const label = { layer, title, type: typeof value === "boolean" ? "flag" : "choice", value, ...EPISODE };
                 return html`<${Chip} key=${layer} tone=${disagree ? "odd" : labelTone(label)}>
                   ${disagree ? `${title}: disagreement` : value === null ? `${title}: in steps` : textOf(label)}
                 <//>`;

@@ -112,8 +112,8 @@ function Recorded({ id, data, summary, query }) {
 }
 
 /**
- * @param {{data: EpisodeData, summary: EpisodeSummary, query: Record<string, string>, back: {href: string, label: string},
- *   title?: string, chips?: any, subtitle?: any, onLabel?: () => void, notes?: any, problem?: string}} props
+ * @param {{data: EpisodeData, summary: EpisodeSummary, query: Record<string, string>, title?: string, chips?: any,
+ *   back: {href: string, label: string}, subtitle?: any, onLabel?: () => void, notes?: any, problem?: string}} props
  */
 function Replay({
   data,
