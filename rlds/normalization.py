@@ -15,7 +15,7 @@ from rlds_ecosystem.model.nests import is_below, map_named_leaves, named_leaves,
 
 __all__ = ["normalize", "unnormalize"]
 
-_KINDS = ("normal", "bounds", "bounds_q99")
+_NORMALIZATION_KINDS = ("normal", "bounds", "bounds_q99")
 
 # Takes values, the statistics of their field, and its path.
 FieldFunction: TypeAlias = Callable[[Any, FieldStatistics, str], Any]
@@ -198,8 +198,8 @@ def _parameters(
     field: FieldStatistics, kind: str, floor: float, name: str, caller: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the offset and the scale of a normalization, and a mask of constant elements."""
-    if kind not in _KINDS:
-        raise ValueError(f"{caller}: kind must be one of {_KINDS}, got {kind!r}.")
+    if kind not in _NORMALIZATION_KINDS:
+        raise ValueError(f"{caller}: kind must be one of {_NORMALIZATION_KINDS}, got {kind!r}.")
     if kind == "normal":
         return field.mean, np.maximum(field.std, floor), field.std == 0.0
     if kind == "bounds":

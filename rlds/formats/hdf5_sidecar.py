@@ -38,7 +38,7 @@ __all__ = [
 _COLUMNS = f"{SIDECAR_GROUP}/columns"
 # The attributes with the digest of a sidecar, and with a block of bytes. All versions of HDF5 read
 # attributes of up to 64 KiB.
-_DIGEST, _BLOCK, _BLOCK_BYTES = "digest", "block", 60_000
+_DIGEST_NAME, _BLOCK_ATTRIBUTE, _BLOCK_BYTES = "digest", "block", 60_000
 # The number of cached blocks of a file.
 _NUM_CACHED_BLOCKS = 64
 
@@ -66,18 +66,18 @@ def write_array(file: Any, name: str, values: np.ndarray) -> None:
 
 def write_digest(file: Any, sidecar: Sidecar) -> None:
     """Writes the digest of a sidecar in another file to an `h5py.File`."""
-    file.create_group(SIDECAR_GROUP).attrs[_DIGEST] = sidecar.digest
+    file.create_group(SIDECAR_GROUP).attrs[_DIGEST_NAME] = sidecar.digest
 
 
 def sidecar_digest(hdf5: Hdf5File) -> Any:
     """Returns the digest of the sidecar of a file; None without a sidecar."""
     with hdf5.read(field=SIDECAR_GROUP) as file:
         has_sidecar = hdf5.has(file, SIDECAR_GROUP)
-        return _member(hdf5, file, SIDECAR_GROUP).attrs.get(_DIGEST) if has_sidecar else None
+        return _member(hdf5, file, SIDECAR_GROUP).attrs.get(_DIGEST_NAME) if has_sidecar else None
 
 
 def _write_block(file: Any, name: str, index: int, values: np.ndarray) -> None:
-    file.create_group(f"{name}/{index}").attrs[_BLOCK] = values
+    file.create_group(f"{name}/{index}").attrs[_BLOCK_ATTRIBUTE] = values
 
 
 def read_hdf5_sidecar(hdf5: Hdf5File) -> StoredSidecar | None:
@@ -138,7 +138,7 @@ class _Blocks:
 
 
 def _block(hdf5: Hdf5File, group: Any, name: str, index: int) -> np.ndarray:
-    block = hdf5.member(group, str(index), f"{name}/{index}").attrs[_BLOCK]
+    block = hdf5.member(group, str(index), f"{name}/{index}").attrs[_BLOCK_ATTRIBUTE]
     if not isinstance(block, np.ndarray) or block.dtype.kind not in "iu":
         raise hdf5.error("expected a block of integers", f"{name}/{index}")
     return block

@@ -55,7 +55,7 @@ OTHER_ATTRIBUTES = "other_attributes"
 # The metadata key of the fields of an episode that are attributes.
 ATTRIBUTE_NAMES = "attribute_names"
 
-_COLOURS: Mapping[str, tuple[str, ...]] = {"rgb": ("red", "green", "blue"), "bgr": BGR}
+_CHANNEL_NAMES: Mapping[str, tuple[str, ...]] = {"rgb": ("red", "green", "blue"), "bgr": BGR}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,8 +292,8 @@ class Hdf5EpisodesSource(Source):
         if not field.encoding:
             field = self.table.describe(path, field)
         is_image = field.encoding or (len(field.shape) == 3 and field.column_dtype == np.uint8)
-        if is_image and field.shape[-1] == 3 and self.colour in _COLOURS:
-            field = dataclasses.replace(field, names=_COLOURS[self.colour])
+        if is_image and field.shape[-1] == 3 and self.colour in _CHANNEL_NAMES:
+            field = dataclasses.replace(field, names=_CHANNEL_NAMES[self.colour])
         return StepArray(self.table.field_path(path), field, has_final_row)
 
     @functools.cached_property

@@ -26,8 +26,8 @@ _COLUMNS = ("layer", "type", "value", "key", "steps", "begin", "end", "annotator
 _ALL_COLUMNS = (*_COLUMNS, "id", "episode")
 # Required columns of a table from another tool, in addition to `episode` or `key`.
 _REQUIRED_COLUMNS = ("layer", "value", "annotator")
-_NO_DIGEST = "0" * 32
-_MAX_MESSAGES = 5
+_UNKNOWN_DIGEST = "0" * 32
+_MAX_SHOWN_MESSAGES = 5
 
 
 def write(labels: Labels, path: str | os.PathLike[str]) -> int:
@@ -138,7 +138,7 @@ def as_labels(
         digest, key = str(values.get("episode", "")), str(values.get("key", ""))
         try:
             steps = _step(values.get("steps"))
-            label = _parse(values, layers, digest or _NO_DIGEST, is_text=is_text)
+            label = _parse(values, layers, digest or _UNKNOWN_DIGEST, is_text=is_text)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{prefix}row {row_number}: {error}") from None
         old = labels_by_id.get(label.id)
@@ -168,11 +168,11 @@ def as_labels(
         identities.add(_identify(label))
         new.append(label)
     if missing:
-        num_more = len(missing) - _MAX_MESSAGES
+        num_more = len(missing) - _MAX_SHOWN_MESSAGES
         ellipsis = f"; and {num_more} more" if num_more > 0 else ""
         raise ValueError(
             f"{prefix}no episode of this dataset matches {len(missing)} rows, so no row was added: "
-            f"{'; '.join(missing[:_MAX_MESSAGES])}{ellipsis}"
+            f"{'; '.join(missing[:_MAX_SHOWN_MESSAGES])}{ellipsis}"
         )
     return new
 

@@ -37,10 +37,10 @@ __all__ = [
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
 
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_COMPRESSION_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # Types of tar members that `tarfile` reads into memory: long names, and attributes.
-_TEXT_TYPES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, b"x", b"g", b"X")
-_MAX_TEXT = 1 << 20
+_TEXT_MEMBER_TYPES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, b"x", b"g", b"X")
+_MAX_TEXT_BYTES = 1 << 20
 
 
 class _Member(NamedTuple):
@@ -114,7 +114,7 @@ def check_method(info: zipfile.ZipInfo, file: epath.Path) -> None:
     Raises:
       SourceError: The member has another compression.
     """
-    if info.compress_type not in _METHODS:
+    if info.compress_type not in _COMPRESSION_METHODS:
         raise SourceError(
             f"compressed by method {info.compress_type} of zip, expected none or deflate",
             file=file,
@@ -178,9 +178,9 @@ class TarHeader(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         """Reads a header; see `tarfile.TarInfo`."""
         header = super().frombuf(buf, encoding, errors)
-        if header.type in _TEXT_TYPES and header.size > _MAX_TEXT:
+        if header.type in _TEXT_MEMBER_TYPES and header.size > _MAX_TEXT_BYTES:
             raise tarfile.ReadError(
-                f"a name of {header.size:,} bytes, expected at most {_MAX_TEXT:,}"
+                f"a name of {header.size:,} bytes, expected at most {_MAX_TEXT_BYTES:,}"
             )
         return header
 

@@ -16,7 +16,7 @@ __all__ = ["GZIP_MAGIC", "ByteStream"]
 GZIP_MAGIC = b"\x1f\x8b"
 
 # The size of a read, as a damaged file may declare a wrong length.
-_MAX_READ = 1 << 24
+_MAX_READ_BYTES = 1 << 24
 
 
 class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
@@ -64,7 +64,7 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
         pieces: list[bytes] = []
         while size > 0:
             try:
-                piece = self._stream.read(min(size, _MAX_READ))
+                piece = self._stream.read(min(size, _MAX_READ_BYTES))
             except EOFError as error:
                 raise SourceError(
                     "the gzip data ends too early: download the file again", file=self.name
@@ -89,5 +89,5 @@ class ByteStream(contextlib.AbstractContextManager["ByteStream"]):
         Raises:
           SourceError: See `read`.
         """
-        while size > 0 and (piece := self.read(min(size, _MAX_READ))):
+        while size > 0 and (piece := self.read(min(size, _MAX_READ_BYTES))):
             size -= len(piece)

@@ -29,11 +29,11 @@ from rlds_ecosystem.files.stores import as_path, is_local, open_binary, version_
 
 __all__ = ["Hdf5File", "is_array"]
 
-_ELSEWHERE = "which may be any file; pass follow_links=True, if the format has this option"
+_OTHER_FILE_HINT = "which may be any file; pass follow_links=True, if the format has this option"
 # The largest depth of groups, as links may be cyclic.
 _MAX_DEPTH = 32
 # The least size of an object and its link in a file.
-_OBJECT_BYTES = 16
+_MIN_OBJECT_BYTES = 16
 
 
 class Hdf5File:
@@ -176,7 +176,7 @@ class Hdf5File:
 
     def open_items(self, group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         """Yields the arrays and groups of `items` in the low-level types of h5py; see `open`."""
-        max_paths = math.inf if self.follow_links else self._size // _OBJECT_BYTES + 1
+        max_paths = math.inf if self.follow_links else self._size // _MIN_OBJECT_BYTES + 1
         num_paths = 0
 
         def visit(group: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
@@ -225,7 +225,7 @@ class Hdf5File:
         if link_type == h5py.h5l.TYPE_SOFT and not self.follow_links:
             return self._follow_links(group, name, path)
         if link_type != h5py.h5l.TYPE_HARD and not self.follow_links:
-            raise self.error(f"a link to another file, {_ELSEWHERE}", path)
+            raise self.error(f"a link to another file, {_OTHER_FILE_HINT}", path)
         try:
             member = h5py.h5o.open(group, name)
         except KeyError as error:
@@ -246,7 +246,7 @@ class Hdf5File:
             if not isinstance(member, h5py.h5g.GroupID) or not member.links.exists(key):
                 raise self.error("a link without a target", path)
             if member.links.get_info(key).type != h5py.h5l.TYPE_HARD:
-                raise self.error(f"a link to a link, {_ELSEWHERE}", path)
+                raise self.error(f"a link to a link, {_OTHER_FILE_HINT}", path)
             member = self.open(member, key, path, link_type=h5py.h5l.TYPE_HARD)
         if not is_array(member):
             raise self.error("a link to a group, which may lead back to itself", path)
@@ -272,10 +272,10 @@ class Hdf5File:
         if offset is None:
             plan = array.get_create_plist()
             if plan.get_external_count():
-                raise self.error(f"its values are in another file, {_ELSEWHERE}", path)
+                raise self.error(f"its values are in another file, {_OTHER_FILE_HINT}", path)
             layout = plan.get_layout()
             if layout == h5py.h5d.VIRTUAL:
-                raise self.error(f"a view of other arrays, {_ELSEWHERE}", path)
+                raise self.error(f"a view of other arrays, {_OTHER_FILE_HINT}", path)
             if layout == h5py.h5d.CHUNKED:  # Reading a value decompresses its whole chunk.
                 chunk_bytes = math.prod(plan.get_chunk()) * value_bytes
         declared_size = num_bytes + chunk_bytes

@@ -11,15 +11,15 @@ from tfds_files.png import read_header
 
 __all__ = ["black_jpeg", "image_field", "is_image_file", "is_png", "jpeg_shape", "png_shape"]
 
-_BEGIN, _END = b"\xff\xd8", b"\xff\xd9"
+_JPEG_BEGIN, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
 # JPEG markers without a length: restarts, the beginning and the end of the image, padding.
-_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xDA)}
+_MARKERS_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xDA)}
 # JPEG markers of frame headers, for all kinds of compression.
-_FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_SCAN = 0xDA
+_FRAME_MARKERS = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_SCAN_START = 0xDA
 # Deflate expands a byte to at most 1032 bytes, and a byte may hold eight pixels.
 _MAX_PIXELS_PER_BYTE = 8 * 1032
-_CHANNELS = {0: 1, 2: 3, 3: 3, 6: 4}  # A palette (3) is decoded to RGB.
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 6: 4}  # A palette (3) is decoded to RGB.
 
 
 def is_image_file(data: bytes) -> bool:
@@ -51,14 +51,14 @@ def jpeg_shape(data: bytes) -> tuple[int, ...]:
     >>> jpeg_shape(black_jpeg((2, 3, 3)))
     (2, 3, 3)
     """
-    if not data.startswith(_BEGIN):
+    if not data.startswith(_JPEG_BEGIN):
         raise ValueError(f"not a JPEG image: it begins with {data[:8].hex(' ')!r}, not 'ff d8'")
-    if not data.endswith(_END):
+    if not data.endswith(_JPEG_END):
         raise ValueError(f"a JPEG image that is cut off: it ends with {data[-8:].hex(' ')!r}")
-    position = len(_BEGIN)
-    while position + 9 < len(data) and data[position] == 0xFF and data[position + 1] != _SCAN:
+    position = len(_JPEG_BEGIN)
+    while position + 9 < len(data) and data[position] == 0xFF and data[position + 1] != _SCAN_START:
         marker = data[position + 1]
-        if marker in _FRAMES:
+        if marker in _FRAME_MARKERS:
             height, width, channels = (
                 int.from_bytes(data[position + 5 : position + 7]),
                 int.from_bytes(data[position + 7 : position + 9]),
@@ -67,7 +67,7 @@ def jpeg_shape(data: bytes) -> tuple[int, ...]:
             return (height, width) if channels == 1 else (height, width, channels)
         if marker == 0xFF:  # Padding before a marker.
             position += 1
-        elif marker in _WITHOUT_LENGTH:
+        elif marker in _MARKERS_WITHOUT_LENGTH:
             position += 2
         else:
             position += 2 + int.from_bytes(data[position + 2 : position + 4])
@@ -106,6 +106,6 @@ def png_shape(data: bytes) -> tuple[tuple[int, int, int], type[np.generic]]:
     width, height, depth, colour_type, _ = header
     if not 0 < width * height <= _MAX_PIXELS_PER_BYTE * len(data):
         raise ValueError(f"a PNG file of {len(data)} bytes with {width} x {height} pixels")
-    if colour_type not in _CHANNELS:
+    if colour_type not in _PNG_CHANNELS:
         raise ValueError(f"a PNG file of colour type {colour_type}, expected grey, RGB or RGBA")
-    return (height, width, _CHANNELS[colour_type]), np.uint16 if depth == 16 else np.uint8
+    return (height, width, _PNG_CHANNELS[colour_type]), np.uint16 if depth == 16 else np.uint8

@@ -32,7 +32,7 @@ __all__ = [
 # The number and size of the sampled pieces of a file; a smaller file is read completely.
 _NUM_SAMPLES, _SAMPLE_BYTES = 16, 1 << 14
 # If a change is more recent than this, in nanoseconds, the next change may have the same time.
-_TICK = 50_000_000
+_CLOCK_TICK_NS = 50_000_000
 
 _Inputs = Callable[[], Iterable[str | os.PathLike[str]]]
 
@@ -141,7 +141,7 @@ class Files:
 
 def _get_change_time(folder: os.stat_result) -> int:
     """Returns the time of the last change of a folder; -1 if the next may have the same."""
-    is_old = abs(time.time_ns() - folder.st_mtime_ns) > _TICK
+    is_old = abs(time.time_ns() - folder.st_mtime_ns) > _CLOCK_TICK_NS
     return folder.st_mtime_ns if is_old else -1
 
 

@@ -26,7 +26,7 @@ from rlds_ecosystem.files.forking import reset_in_forks
 __all__ = ["NpyArray", "NpzFile", "NpzRows", "open_npz", "parse_npy", "read_header", "read_npy"]
 
 # Readers of the headers of arrays, by the version of the format.
-_HEADERS = {
+_HEADER_READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
@@ -283,10 +283,10 @@ def read_header(
     """
     with source_errors(file, field=name):
         version = np.lib.format.read_magic(stream)  # type: ignore[arg-type]
-        if version not in _HEADERS:
+        if version not in _HEADER_READERS:
             raise ValueError(f".npy version {version}, expected 1.0 or 2.0")
         try:
-            shape, fortran, dtype = _HEADERS[version](stream)  # type: ignore[arg-type]
+            shape, fortran, dtype = _HEADER_READERS[version](stream)  # type: ignore[arg-type]
         except MemoryError as error:  # Raised by Python's parser for deep nesting.
             raise ValueError("the header is damaged") from error
     problem = ""

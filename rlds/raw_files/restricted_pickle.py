@@ -22,7 +22,7 @@ __all__ = ["Record", "RestrictedPickleError", "loads"]
 
 # The limit of values, counting each reference to a shared value: a number for each byte, and a
 # constant for the values that all steps of a small pickle share.
-_FREE_VALUES, _VALUES_PER_BYTE = 1 << 18, 4
+_SHARED_VALUES, _VALUES_PER_BYTE = 1 << 18, 4
 
 
 class RestrictedPickleError(pickle.UnpicklingError):
@@ -68,8 +68,8 @@ def loads(data: bytes, names: Mapping[str, Callable[..., Any]] | None = None) ->
 which is not plain data; it may be malicious
     """
     try:
-        content = _Unpickler(data, {**_NAMES, **(names or {})}).load()
-        if _count(content, {}) > _FREE_VALUES + _VALUES_PER_BYTE * len(data):
+        content = _Unpickler(data, {**_ALLOWED_NAMES, **(names or {})}).load()
+        if _count(content, {}) > _SHARED_VALUES + _VALUES_PER_BYTE * len(data):
             _refuse("an object contains itself, or has too many references")
         return content
     except (RestrictedPickleError, MemoryError):
@@ -156,15 +156,15 @@ def _with_checks(
     return load_checked
 
 
-_ALL, _EVEN, _NEXT_TO_LAST = slice(None), slice(None, None, 2), slice(-2, -1)
+_ALL_VALUES, _KEYS_ONLY, _KEY_BEFORE_VALUE = slice(None), slice(None, None, 2), slice(-2, -1)
 for _opcode, _kind, _position, _keys in (
     (pickle.APPEND, list, -2, None),
     (pickle.APPENDS, list, -1, None),
-    (pickle.SETITEM, dict, -3, _NEXT_TO_LAST),
-    (pickle.SETITEMS, dict, -1, _EVEN),
-    (pickle.ADDITEMS, set, -1, _ALL),
-    (pickle.DICT, None, -1, _EVEN),
-    (pickle.FROZENSET, None, -1, _ALL),
+    (pickle.SETITEM, dict, -3, _KEY_BEFORE_VALUE),
+    (pickle.SETITEMS, dict, -1, _KEYS_ONLY),
+    (pickle.ADDITEMS, set, -1, _ALL_VALUES),
+    (pickle.DICT, None, -1, _KEYS_ONLY),
+    (pickle.FROZENSET, None, -1, _ALL_VALUES),
 ):
     _load = _Unpickler.dispatch[_opcode[0]]
     _Unpickler.dispatch[_opcode[0]] = _with_checks(_load, _kind, _position, _keys)
@@ -269,7 +269,7 @@ def _encode(text: Any, encoding: Any) -> bytes:
     return text.encode("latin1")
 
 
-_NAMES: Mapping[str, Callable[..., Any]] = {
+_ALLOWED_NAMES: Mapping[str, Callable[..., Any]] = {
     "_codecs.encode": _encode,
     "builtins.bytearray": lambda data=b"", *encoding: bytearray(
         _encode(data, *encoding) if encoding else _create_bytes(data)

@@ -14,7 +14,7 @@ from tfds_files.images import is_plausible
 __all__ = ["encode_tiff", "is_depth_tiff", "tiff_pixels"]
 
 # The modes of Pillow, by their first letters.
-_DTYPES = {"I;16": np.uint16, "F": np.float32}
+_MODE_DTYPES = {"I;16": np.uint16, "F": np.float32}
 
 
 def is_depth_tiff(data: bytes) -> bool:
@@ -24,7 +24,7 @@ def is_depth_tiff(data: bytes) -> bool:
       ValueError: The data begins like a TIFF file, but is damaged.
     """
     is_tiff = data.startswith((b"II*\0", b"MM\0*"))
-    return is_tiff and _open(data).mode[:4] in _DTYPES
+    return is_tiff and _open(data).mode[:4] in _MODE_DTYPES
 
 
 def tiff_pixels(data: bytes) -> np.ndarray:
@@ -34,7 +34,7 @@ def tiff_pixels(data: bytes) -> np.ndarray:
       ValueError: The file is damaged, or has other pixels.
     """
     image = _open(data)
-    dtype = _DTYPES.get(image.mode[:4])
+    dtype = _MODE_DTYPES.get(image.mode[:4])
     if dtype is None or not is_plausible(data, image.height, image.width):
         content = f"{image.width} x {image.height} pixels of mode {image.mode} in {len(data)} bytes"
         raise ValueError(f"a TIFF file of {content}, expected 16-bit integers or 32-bit floats")

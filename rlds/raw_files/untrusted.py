@@ -46,7 +46,7 @@ __all__ = [
 
 
 # The largest length of an error message, which may quote the file.
-_MAX_TEXT, _MAX_NAME = 2000, 300
+_MAX_PROBLEM_CHARS, _MAX_FIELD_CHARS = 2000, 300
 
 
 class SourceError(ValueError):
@@ -70,13 +70,13 @@ class SourceError(ValueError):
         row: int | None = None,
         field: str | None = None,
     ) -> None:
-        self.problem = shorten(problem, _MAX_TEXT) if file else problem
+        self.problem = shorten(problem, _MAX_PROBLEM_CHARS) if file else problem
         self.file = os.fspath(file)
         self.episode, self.row, self.field = episode, row, field
         location = [self.file] if file else []
         location += [f"episode {episode}"] if episode is not None else []
         location += [f"row {row}"] if row is not None else []
-        location += [f"field {shorten(field, _MAX_NAME)!r}"] if field is not None else []
+        location += [f"field {shorten(field, _MAX_FIELD_CHARS)!r}"] if field is not None else []
         super().__init__(": ".join(filter(None, (", ".join(location), self.problem))))
 
     def locate(
@@ -106,25 +106,25 @@ class SourceChangedError(SourceError):
 # errors (no permission, a failing disk, too many open files) are no damage: otherwise
 # `skip_damaged` would skip undamaged episodes. A missing file is damage only of the episode that
 # needs it; if it existed before, a conversion detects the change at its end.
-_DAMAGE = (
+_DAMAGE_ERRNOS = (
     *(None, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.EOVERFLOW, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.ESPIPE),
 )
 # The largest length of the message of a library, which may quote the file.
-_MAX_WORDS = 500
+_MAX_MESSAGE_CHARS = 500
 # A call in the code of a source with a missing argument. (Calls of classes are excluded: their
 # arguments come from the file.)
-_WRONG_CALL = re.compile(r"(?!.*__\(\))[\w.<>]+\(\) missing \d+ required ")
+_WRONG_CALL_MESSAGE = re.compile(r"(?!.*__\(\))[\w.<>]+\(\) missing \d+ required ")
 
 
 def is_damage(error: Exception) -> bool:
     """Whether an error during a read is about the data."""
     if isinstance(error, StorageError):  # Raised by readers of logs.
         cause = error.__cause__
-        return isinstance(cause, OSError) and cause.errno in (*_DAMAGE, errno.ENOENT)
+        return isinstance(cause, OSError) and cause.errno in (*_DAMAGE_ERRNOS, errno.ENOENT)
     if isinstance(error, OSError):
-        return error.errno in _DAMAGE
-    if isinstance(error, TypeError) and _WRONG_CALL.match(str(error)):
+        return error.errno in _DAMAGE_ERRNOS
+    if isinstance(error, TypeError) and _WRONG_CALL_MESSAGE.match(str(error)):
         return False
     return not isinstance(error, MemoryError | ImportError | Warning | NameError)
 
@@ -174,7 +174,7 @@ def as_source_error(
 
 def words_of(error: Exception) -> str:
     """Returns the message of an error of a library."""
-    words, kind = " ".join(str(error).split())[:_MAX_WORDS], type(error).__name__
+    words, kind = " ".join(str(error).split())[:_MAX_MESSAGE_CHARS], type(error).__name__
     if isinstance(error, json.JSONDecodeError):
         kind = "not valid JSON"
     elif isinstance(error, UnicodeDecodeError):

@@ -16,7 +16,7 @@ from rlds.robotics.rules import RULES
 
 __all__ = ["Piece", "parse"]
 
-_MAX_RULES = 8
+_MAX_NESTED_RULES = 8
 _CALL = re.compile(r"(\w+)\((.+)\)")
 _CONSTANT = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _FIELD = re.compile(r"([^\[\]()]+)(?:\[(?:(-?[0-9]{1,9})|(-?[0-9]{1,9})?:(-?[0-9]{1,9})?)\])?")
@@ -67,8 +67,8 @@ def parse(text: str) -> Piece:
     """
     if match := _CALL.fullmatch(text):
         rule, inner = match.groups()
-        if text.count("(") > _MAX_RULES:
-            raise ValueError(f"{text[:60]!r}...: more than {_MAX_RULES} rules")
+        if text.count("(") > _MAX_NESTED_RULES:
+            raise ValueError(f"{text[:60]!r}...: more than {_MAX_NESTED_RULES} rules")
         if rule not in RULES:
             raise ValueError(f"{text!r}: unknown rule {rule!r}, expected one of {', '.join(RULES)}")
         piece = parse(inner)

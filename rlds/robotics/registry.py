@@ -42,7 +42,7 @@ CONFIDENCE = {
 OWN = "rlds_robotics"
 """The key of the meaning of the fields in the metadata of a dataset."""
 
-_TABLE = Path(__file__).with_name("datasets.json")
+_TABLE_FILE = Path(__file__).with_name("datasets.json")
 _GRIPPER = "gripper"
 _JOINTS = tuple(f"joint_{index}" for index in range(1, 8))
 _ARMS = tuple(f"{arm}_{name}" for arm in ("left", "right") for name in (*_JOINTS[:6], _GRIPPER))
@@ -370,7 +370,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 @functools.cache
 def _read_table() -> Mapping[str, Any]:
-    table: Mapping[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
+    table: Mapping[str, Any] = json.loads(_TABLE_FILE.read_text(encoding="utf-8"))
     return table
 
 
@@ -440,7 +440,7 @@ _ENTRY_SCHEMA: Mapping[str, Any] = {
     "disagreements": [{"about": str, "said": _TEXTS_BY_NAME}],
     "kept": [_INTEGER, _INTEGER],
 }
-_REQUIRED = {"about", "said"}
+_REQUIRED_KEYS = {"about", "said"}
 
 
 def _matches(value: Any, schema: Any) -> bool:
@@ -462,7 +462,7 @@ def _matches(value: Any, schema: Any) -> bool:
     if isinstance(schema, dict):
         return (
             isinstance(value, Mapping)
-            and all(key in value for key in _REQUIRED & schema.keys())
+            and all(key in value for key in _REQUIRED_KEYS & schema.keys())
             and all(_matches(value[key], schema.get(key, schema.get("", ()))) for key in value)
         )
     if isinstance(schema, type):

@@ -13,7 +13,7 @@ import numpy as np
 __all__ = ["RULES", "binarize", "clip", "euler", "invert", "reached", "rel2abs"]
 
 # A gripper is open above the first bound, closed below the second bound, and moving in between.
-_OPEN, _CLOSED = 0.95, 0.05
+_MIN_OPEN, _MAX_CLOSED = 0.95, 0.05
 # A relative command below this changes nothing.
 _MIN_COMMAND = 0.1
 
@@ -27,13 +27,13 @@ def binarize(values: np.ndarray) -> np.ndarray:
     >>> binarize(np.array([[1.0], [0.6], [0.0], [0.3]])).ravel().tolist()
     [1.0, 0.0, 0.0, 0.3]
     """
-    is_final = (values > _OPEN) | (values < _CLOSED)
+    is_final = (values > _MIN_OPEN) | (values < _MAX_CLOSED)
     rows = np.arange(len(values))[:, np.newaxis]
     # The next row with a final state: the running minimum from the end.
     next_row = np.where(is_final, rows, len(values))
     next_row = np.minimum.accumulate(next_row[::-1], axis=0)[::-1]
     next_value = np.take_along_axis(values, np.minimum(next_row, len(values) - 1), axis=0)
-    result: np.ndarray = np.where(next_row < len(values), next_value > _OPEN, values[-1:])
+    result: np.ndarray = np.where(next_row < len(values), next_value > _MIN_OPEN, values[-1:])
     return result.astype(values.dtype)
 
 

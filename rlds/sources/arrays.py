@@ -127,7 +127,7 @@ class _BufferPool:
             self._buffers_by_size.move_to_end(size)
             for _ in range(len(buffers)):
                 buffers.rotate(-1)  # The least recently used buffer comes first.
-                if sys.getrefcount(buffers[-1].base) == _POOL_REFERENCES:
+                if sys.getrefcount(buffers[-1].base) == _NUM_FREE_REFERENCES:
                     return buffers[-1][:]
             memory = _allocate_aligned(size)
             if len(buffers) < self._MAX_BUFFERS:
@@ -153,7 +153,7 @@ def _allocate_aligned(size: int) -> np.ndarray:
 
 
 _sample_pool = collections.deque([_allocate_aligned(1)])
-_POOL_REFERENCES = sys.getrefcount(_sample_pool[-1].base)
+_NUM_FREE_REFERENCES = sys.getrefcount(_sample_pool[-1].base)
 _pool = _BufferPool()
 
 

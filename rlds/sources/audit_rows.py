@@ -21,8 +21,8 @@ COLUMN = "audit"
 """The name of the column."""
 
 # Audits of other versions are ignored.
-_KEY = b"rlds.audit.1"
-_MEANINGS = b"rlds.meanings"
+_AUDIT_KEY = b"rlds.audit.1"
+_MEANINGS_KEY = b"rlds.meanings"
 
 
 def audit_file(table: Path) -> Path:
@@ -59,7 +59,7 @@ def write(
     struct = arrow.StructArray.from_arrays(list(columns.values()), list(columns))
     table = arrow.table({"index": np.arange(len(findings)), COLUMN: struct})
     sink = arrow.BufferOutputStream()
-    table = table.replace_schema_metadata({_KEY: key, _MEANINGS: json.dumps([*meanings])})
+    table = table.replace_schema_metadata({_AUDIT_KEY: key, _MEANINGS_KEY: json.dumps([*meanings])})
     import_extra("pyarrow.parquet").write_table(table, sink, compression="zstd")
     write_atomically(file, sink.getvalue().to_pybytes(), durable=False)
 
@@ -76,7 +76,7 @@ def read_audit(file: Path, key: str) -> Any:
     arrow, parquet = import_extra("pyarrow"), import_extra("pyarrow.parquet")
     try:
         with parquet.ParquetFile(file) as parquet_file:
-            stored_key = (parquet_file.schema_arrow.metadata or {}).get(_KEY, b"")
+            stored_key = (parquet_file.schema_arrow.metadata or {}).get(_AUDIT_KEY, b"")
             return parquet_file.read() if stored_key.decode(errors="replace") == key else None
     except (OSError, arrow.ArrowInvalid):
         return None
@@ -88,5 +88,5 @@ def meanings_in(audit: Any) -> list[str]:
     Args:
       audit: The table of `read_audit`.
     """
-    sentences: list[str] = json.loads(audit.schema.metadata.get(_MEANINGS, b"[]"))
+    sentences: list[str] = json.loads(audit.schema.metadata.get(_MEANINGS_KEY, b"[]"))
     return sentences

@@ -18,9 +18,9 @@ __all__ = ["Frames", "VideoFrames", "cameras_of", "evenly", "fault_of"]
 # The smallest sides of images: of uint8 arrays with channels, and of other arrays. Smaller arrays
 # are matrices.
 _MIN_SIDE, _MIN_ARRAY_SIDE = 8, 32
-_CHANNELS = (1, 3, 4)
+_CHANNEL_COUNTS = (1, 3, 4)
 # The largest value of a black pixel: JPEG is not exact.
-_MAX_BLACK = 3
+_MAX_BLACK_VALUE = 3
 
 
 def cameras_of(leaves: Mapping[str, Any]) -> dict[str, Field]:
@@ -43,7 +43,7 @@ def _is_camera(field: Field) -> bool:
     shape, dtype = field.shape, field.column_dtype
     if field.encoding:
         return True
-    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in _CHANNELS):
+    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in _CHANNEL_COUNTS):
         return False
     min_side = _MIN_SIDE if dtype == np.uint8 and len(shape) == 3 else _MIN_ARRAY_SIDE
     is_depth = dtype.kind in "fu" and (len(shape) == 2 or shape[2] == 1)
@@ -156,7 +156,7 @@ def fault_of(frames: Frames, *, decode_all: bool = False) -> str:
     for index in dict.fromkeys([*evenly(len(frames), 5), *range(len(frames))]):
         if np.ptp(frames[index]):
             return "is frozen" if _is_frozen(frames) else ""
-    return "is black" if first_frame.max() <= _MAX_BLACK else "shows a single color"
+    return "is black" if first_frame.max() <= _MAX_BLACK_VALUE else "shows a single color"
 
 
 def _is_frozen(frames: Frames) -> bool:

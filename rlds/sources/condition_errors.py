@@ -11,7 +11,7 @@ from rlds_ecosystem.model.names import suggest_names
 __all__ = ["explain_error", "explain_syntax_error", "quote_name", "unknown_column"]
 
 # Names of columns in other formats.
-_OTHER_NAMES = {
+_COLUMN_ALIASES = {
     **dict.fromkeys(("length", "num_steps", "num_frames"), "steps"),
     "task": "instruction",
     **dict.fromkeys(("episode_index", "episode"), "number"),
@@ -84,7 +84,7 @@ def unknown_column(name: str, columns: Mapping[str, Any]) -> str:
     typed = {column: _as_typed(column, kind) for column, kind in columns.items()}
     aliases = {
         alias: column
-        for alias, column in _OTHER_NAMES.items()
+        for alias, column in _COLUMN_ALIASES.items()
         if column in columns and alias not in columns
     }
     return f"there is no column {name!r}; {suggest_names(name, columns, {**aliases, **typed})}"

@@ -18,7 +18,7 @@ __all__ = [
     "several_datasets",
 ]
 
-_MAX_NAMES = 4
+_MAX_SHOWN = 4
 
 
 def marked_formats(directory: str) -> list[str]:
@@ -98,8 +98,8 @@ def find_logs(path: str | os.PathLike[str]) -> list[str]:
 
 def several_datasets(path: str, datasets: Sequence[tuple[str, str]]) -> str:
     """Returns the error about a folder with several datasets, a result of `find_datasets`."""
-    names = [f"{os.path.relpath(folder, path)} ({name})" for folder, name in datasets[:_MAX_NAMES]]
-    ellipsis = ", …" if len(datasets) > _MAX_NAMES else ""
+    names = [f"{os.path.relpath(folder, path)} ({name})" for folder, name in datasets[:_MAX_SHOWN]]
+    ellipsis = ", …" if len(datasets) > _MAX_SHOWN else ""
     return (
         f"{path} holds {len(datasets)} datasets: {', '.join(names)}{ellipsis}. Choose one; "
         f"`rlds list {path}` shows them."

@@ -42,7 +42,7 @@ _MAX_BATCH_BYTES = 16 << 20
 _EMPTY_COLUMN = np.empty(0)
 # Limits of the episodes, and of their bytes, that are read before their rows are computed.
 _MAX_READ_AHEAD, _MAX_READ_AHEAD_BYTES = 64, 1 << 20
-_STATISTICS = ("min", "max", "mean")
+_STATISTIC_NAMES = ("min", "max", "mean")
 # The field of the recording times of steps, in nanoseconds.
 _TIMESTAMP = "timestamp"
 
@@ -250,7 +250,7 @@ class _RowBatch:
         sizes = np.array(self._sizes, np.int64).reshape(-1)
         is_empty = sizes == 0
         starts, counts = (np.cumsum(sizes) - sizes)[~is_empty], sizes[~is_empty]
-        statistics = np.zeros((len(_STATISTICS), len(sizes)))
+        statistics = np.zeros((len(_STATISTIC_NAMES), len(sizes)))
         if len(starts):
             statistics[0][~is_empty] = np.fmin.reduceat(values, starts)
             statistics[1][~is_empty] = np.fmax.reduceat(values, starts)
@@ -314,7 +314,7 @@ def _type_of_statistics(field: Any, arrow: Any) -> Any:
         return None
     narrow = field.column_dtype in (np.float16, np.float32)
     kind = arrow.float32() if narrow else arrow.float64()
-    return arrow.struct([(name, kind) for name in _STATISTICS])
+    return arrow.struct([(name, kind) for name in _STATISTIC_NAMES])
 
 
 def _as_numeric(column: Any) -> np.ndarray:

@@ -33,7 +33,7 @@ from rlds_ecosystem.files import stores
 __all__ = ["added_label_ids", "copy_label", "copy_labels"]
 
 # The prefix of the tool of a label that was copied from another episode.
-_COPY_TOOL = "carried from "
+_COPY_TOOL_PREFIX = "carried from "
 
 
 def copy_labels(
@@ -128,9 +128,9 @@ def copy_label(label: Label, digest: str, key: str, steps: int, first: int = 0) 
     # Deterministic: repeating the copy gives the same identifier.
     name = hashlib.sha256(f"{label.id} {digest} {begin} {end}".encode()).hexdigest()[:32]
     target: dict[str, Any] = {"episode": digest, "key": key, "begin": begin, "end": end}
-    yield dataclasses.replace(label, **target, id=name, tool=_COPY_TOOL + label.id)
+    yield dataclasses.replace(label, **target, id=name, tool=_COPY_TOOL_PREFIX + label.id)
 
 
 def added_label_ids(folders: Iterable[Path]) -> set[str]:
     """Returns the identifiers of all labels except copies."""
-    return {row.id for row in readable_rows(folders) if not row.tool.startswith(_COPY_TOOL)}
+    return {row.id for row in readable_rows(folders) if not row.tool.startswith(_COPY_TOOL_PREFIX)}

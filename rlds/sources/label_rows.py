@@ -69,7 +69,7 @@ def type_of(value: Any) -> str:
     return {bool: "flag", str: "choice"}.get(value.__class__, "number")
 
 
-_FOLDER, _LAYERS = "labels", "layers.json"
+_LABELS_FOLDER, _LAYERS_FILE = "labels", "layers.json"
 _LAYER_NAME_RULE = (
     "a lower-case letter, then lower-case letters, digits or _, at most 64 characters"
 )
@@ -205,8 +205,8 @@ def folders_of(source: AnySource) -> tuple[Path, ...]:
 
     For a dataset of one file: the existing folder next to the file, or the cache.
     """
-    folders = [folder / _FOLDER for folder in folder_of(source)]
-    if not folders and (shared := Path(root_of(source)).parent / FOLDER / _FOLDER).is_dir():
+    folders = [folder / _LABELS_FOLDER for folder in folder_of(source)]
+    if not folders and (shared := Path(root_of(source)).parent / FOLDER / _LABELS_FOLDER).is_dir():
         folders = [shared]
     return (*folders, *cache_folder_of(source, "labels"))
 
@@ -226,11 +226,11 @@ def new_folders(
       draft: The current path.
       target: The final path.
     """
-    if folders := [folder / _FOLDER for folder in folder_of(source)]:
+    if folders := [folder / _LABELS_FOLDER for folder in folder_of(source)]:
         return tuple(folders)
     file, draft = Path(root_of(source)), os.path.abspath(draft)
     if file.parent == Path(draft):
-        return (file.parent / FOLDER / _FOLDER,)
+        return (file.parent / FOLDER / _LABELS_FOLDER,)
     cache = cache_folder("labels", os.path.realpath(Path(target, os.path.relpath(file, draft))))
     return (cache,) if cache else ()
 
@@ -263,7 +263,7 @@ def declared_layers(folders: Iterable[Path]) -> dict[str, Layer]:
       SourceError: The file of layers is damaged.
     """
     layers: dict[str, Layer] = {}
-    for file in (folder / _LAYERS for folder in folders):
+    for file in (folder / _LAYERS_FILE for folder in folders):
         try:
             for layer in json.loads(file.read_bytes()) if file.is_file() else []:
                 lists = {name: tuple(layer.get(name, ())) for name in ("choices", "keys")}
@@ -289,7 +289,7 @@ def declare(folders: Sequence[Path], layers: Iterable[Layer]) -> None:
             )
 
     def write(folder: Path) -> None:
-        file = folder / _LAYERS
+        file = folder / _LAYERS_FILE
         layers = json.loads(file.read_bytes()) if file.is_file() else []
         content = {layer["name"]: layer for layer in layers}  # Newer releases may add keys.
         for name, layer in new.items():
@@ -390,7 +390,7 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
         if _label_if_readable(last_line):  # Otherwise an unfinished line of a killed writer.
             complete.append(last_line)
         lines.setdefault(file.name, {}).update(dict.fromkeys(complete))
-    layers = next((f for f in (folder / _LAYERS for folder in folders) if f.is_file()), None)
+    layers = next((f for f in (folder / _LAYERS_FILE for folder in folders) if f.is_file()), None)
 
     def write(folder: Path) -> None:
         for name, new_lines in lines.items():
@@ -398,8 +398,8 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
             existing_lines = {line for file in files for line in file.read_bytes().split(b"\n")}
             if new := b"".join(line + b"\n" for line in new_lines if line not in existing_lines):
                 _append_lines(folder / name, new)
-        if layers and not any((folder / _LAYERS).exists() for folder in target):
-            write_atomically(folder / _LAYERS, layers.read_bytes())
+        if layers and not any((folder / _LAYERS_FILE).exists() for folder in target):
+            write_atomically(folder / _LAYERS_FILE, layers.read_bytes())
 
     if (lines or layers) and target:
         _write_to_first(target, write)

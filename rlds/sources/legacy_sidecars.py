@@ -17,8 +17,8 @@ from tfds_files.features import Dataset, Features, Image, images_as_bytes
 
 __all__ = ["LegacyRows"]
 
-_KEY = rlds.metadata.EPISODE_ID
-_NUM_STEPS, _FLAGS, _FINAL, _METADATA = "num_steps", "flags", "final", "metadata"
+_KEY_FIELD = rlds.metadata.EPISODE_ID
+_NUM_STEPS, _FLAGS_FIELD, _FINAL_FIELD, _METADATA = "num_steps", "flags", "final", "metadata"
 
 
 class LegacyRows:
@@ -45,11 +45,11 @@ class LegacyRows:
                     **EPISODE_FIELDS,
                     _NUM_STEPS: Field(np.int64),
                     rlds.IS_TERMINAL: Field(np.bool_),
-                    _FLAGS: dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_, (None,))),
+                    _FLAGS_FIELD: dict.fromkeys(rlds.STEP_FLAGS, Field(np.bool_, (None,))),
                 }
             ),
             _METADATA: _stored(episode),
-            _FINAL: Dataset(feature=_stored(final)),
+            _FINAL_FIELD: Dataset(feature=_stored(final)),
             rlds.STEPS: Dataset(feature=_stored(steps)),
         }
         self._decoder = tfds_files.ExampleDecoder(images_as_bytes(Features(features=children)))
@@ -64,8 +64,8 @@ class LegacyRows:
         origin, num_steps = saved[ORIGIN], int(saved[_NUM_STEPS])
         names = (rlds.FINAL_OBSERVATION_KNOWN, rlds.IS_TERMINAL)
         is_known, terminal = (bool(saved[name]) for name in names)
-        steps, final = dict(saved.get(rlds.STEPS, {})), saved.get(_FINAL, {})
-        stored_flags = dict(saved[_FLAGS])
+        steps, final = dict(saved.get(rlds.STEPS, {})), saved.get(_FINAL_FIELD, {})
+        stored_flags = dict(saved[_FLAGS_FIELD])
         derived_flags = self._derived_flags(num_steps, is_known, terminal)
         if rlds.DISCOUNT in derived_flags:
             column = steps.pop(rlds.DISCOUNT)
@@ -75,7 +75,7 @@ class LegacyRows:
         bounds = num_steps, num_final, int(origin["begin"]), int(origin["end"])
         return {
             EPISODES: (*bounds, is_known, terminal, bool(saved[TRUNCATED]), bool(saved[COMPLETE])),
-            KEY: [saved[_KEY]],
+            KEY: [saved[_KEY_FIELD]],
             FILE: [origin["file"]],
             **{FLAGS + name: [column] for name, column in stored_flags.items()},
             **{EPISODE + path: [value] for path, value in saved.get(_METADATA, {}).items()},

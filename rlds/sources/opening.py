@@ -34,7 +34,7 @@ _SIMILAR_FORMATS = {
 # The format that the option of the same name selects.
 _LAYOUT_FORMAT = "layout"
 # The number of names in an error about an unknown file or folder.
-_MAX_NAMES = 8
+_MAX_SHOWN_NAMES = 8
 # The depth of the search for other datasets, such as in data/NAME/VERSION.
 _MAX_SEARCH_DEPTH = 3
 
@@ -213,8 +213,8 @@ def _describe_content(path: epath.Path, signs: Signs) -> tuple[str, Sequence[str
         kind, names = "an HDF5 file with", signs.hdf5_names
     if not names:
         return "", similar_formats
-    ellipsis = ", …" if len(names) > _MAX_NAMES else ""
-    return f": {kind} {', '.join(map(repr, names[:_MAX_NAMES]))}{ellipsis}", similar_formats
+    ellipsis = ", …" if len(names) > _MAX_SHOWN_NAMES else ""
+    return f": {kind} {', '.join(map(repr, names[:_MAX_SHOWN_NAMES]))}{ellipsis}", similar_formats
 
 
 def _check_is_one_path(path: Any) -> None:

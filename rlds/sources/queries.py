@@ -62,8 +62,8 @@ _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 _FORBIDDEN_CASTS = {"BLOB", "BYTEA", "BINARY", "VARBINARY", "BIT", "BITSTRING", "ARRAY"}
 _ALLOWED_NODES = {"COMPARISON", "CONJUNCTION", "COLUMN_REF", "CONSTANT", "FUNCTION", "OPERATOR"}
 _ALLOWED_NODES |= {"BETWEEN", "CASE", "CAST", "COLLATE", "TYPE"}
-_MAX_DEPTH = 8
-_IS_NAN = re.compile(r"\bisnan\s*\(", re.IGNORECASE)
+_MAX_NESTED_FUNCTIONS = 8
+_IS_NAN_CALL = re.compile(r"\bisnan\s*\(", re.IGNORECASE)
 _DISABLED_SETTINGS = (
     "enable_external_access",
     "autoinstall_known_extensions",
@@ -98,7 +98,7 @@ def matching_rows(
     """
     duckdb, column_aliases = import_extra("duckdb"), aliases or {}
     _check_bounded(condition)
-    if _IS_NAN.search(condition):
+    if _IS_NAN_CALL.search(condition):
         raise ValueError(f"where: {condition!r}: NaN is NULL in the table: write `x is null`")
     connection, types = _connection(duckdb, table), {}
     timer = threading.Timer(seconds, connection.interrupt)
@@ -191,8 +191,8 @@ def _check_node(node: Any, depth: int) -> None:
         if str(target).upper() in _FORBIDDEN_CASTS:
             raise ValueError(f"a condition cannot cast to {target}")
         depth += kind == "CAST" or name[:1].isalpha()
-        if depth > _MAX_DEPTH:
-            raise ValueError(f"more than {_MAX_DEPTH} functions are nested: simplify it")
+        if depth > _MAX_NESTED_FUNCTIONS:
+            raise ValueError(f"more than {_MAX_NESTED_FUNCTIONS} functions are nested: simplify it")
         node = [*node.values()]
     if isinstance(node, list):
         for child in node:

@@ -15,7 +15,7 @@ _RATE_KEYS = (
     *("fps", "control_frequency", "control_freq", "control_hz", "control_rate"),
     *("frequency_hz", "control_frequency_hz"),
 )
-_MAX_DEPTH = 7
+_MAX_METADATA_DEPTH = 7
 
 
 def rate_in(metadata: Any) -> float | None:
@@ -39,7 +39,7 @@ def rates_in(metadata: Any, depth: int = 0) -> Iterator[float]:
     """
     if isinstance(metadata, str | bytes) and metadata[:1] in ("{", b"{"):
         metadata = parsed(metadata)
-    if not isinstance(metadata, Mapping) or depth > _MAX_DEPTH:
+    if not isinstance(metadata, Mapping) or depth > _MAX_METADATA_DEPTH:
         return
     for name in _RATE_KEYS:
         value = metadata.get(name)

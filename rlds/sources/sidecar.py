@@ -93,8 +93,8 @@ SIDECAR_ENDS, SIDECAR_BYTES = "rlds/ends", "rlds/episodes"
 """The arrays of sidecars of earlier releases, see `PackedSidecar.in_arrays`."""
 
 # The JSON file and the folder of columns in the folder `.rlds`, and the files of earlier releases.
-_TEXT_FILE, _COLUMNS = "about.json", "columns"
-SIDECAR_FILES = f"{FOLDER}/{_TEXT_FILE}", f"{FOLDER}/{_COLUMNS}"
+_TEXT_FILE, _COLUMNS_FOLDER = "about.json", "columns"
+SIDECAR_FILES = f"{FOLDER}/{_TEXT_FILE}", f"{FOLDER}/{_COLUMNS_FOLDER}"
 """The file and the folder of a sidecar, below the folder of a dataset."""
 
 _LEGACY_TEXT, _LEGACY_EPISODES = "rlds.json", "rlds.tfrecord"
@@ -558,7 +558,7 @@ class SidecarWriter:
     @classmethod
     def in_folder(cls, directory: Path, sidecar: Sidecar) -> SidecarWriter:
         """Returns the writer of a sidecar to the folder of a dataset, on this machine."""
-        columns = directory / FOLDER / _COLUMNS
+        columns = directory / FOLDER / _COLUMNS_FOLDER
         (columns.parent if sidecar.is_metadata_only else columns).mkdir(parents=True, exist_ok=True)
 
         def append(stream: str, data: bytes) -> None:
@@ -693,7 +693,7 @@ class StoredSidecar:
         if not is_there(folder / _TEXT_FILE):
             return _legacy_in(stores.as_path(directory) / legacy_folder, folder, digest)
         (file,) = require_files(folder / _TEXT_FILE)
-        streams = _FolderStreams(folder / _COLUMNS)
+        streams = _FolderStreams(folder / _COLUMNS_FOLDER)
         stored_sidecar = cls.from_text(file.read_bytes(), file, streams, [file])
         if digest is not None and stored_sidecar.sidecar.digest != digest:
             problem = f"it belongs to other data: its digest is {stored_sidecar.sidecar.digest}"

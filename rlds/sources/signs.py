@@ -24,14 +24,14 @@ from rlds_ecosystem.model.nests import root_of
 __all__ = ["FileSigns", "Signs"]
 
 # Limit of the names in a folder that are read to rule out formats.
-_MAX_NAMES = 2000
+_MAX_READ_NAMES = 2000
 # Limit of the members of an HDF5 file that are opened to distinguish groups from arrays.
 _MAX_OPENED_GROUPS = 64
 # Limits of the search for a file: levels of folders, and folders of each level.
 _MAX_LEVELS, _MAX_FOLDERS = 6, 20
 # Bytes that are read of the beginning of a file.
 _MAX_HEAD_BYTES = 1 << 20
-_HDF5, _NPZ = (".h5", ".hdf5"), ".npz"
+_HDF5_SUFFIXES, _NPZ_SUFFIX = (".h5", ".hdf5"), ".npz"
 _is_top_level = re.compile("[^/:]+").fullmatch
 
 
@@ -87,7 +87,7 @@ class Signs:
         names = {os.path.basename(os.path.abspath(folder))}
         for _, folders, files in os.walk(folder):
             names.update(folders, files)
-            if len(names) > _MAX_NAMES:
+            if len(names) > _MAX_READ_NAMES:
                 return None
         return names
 
@@ -150,7 +150,7 @@ class Signs:
         return bool(stores.as_path(self._path).is_dir())
 
     def _read_names_or_head(self, file: Any) -> set[str] | bytes:
-        if file.name.endswith(_HDF5):
+        if file.name.endswith(_HDF5_SUFFIXES):
             try:
                 paths = set(_members_of(file))
             except SourceError as error:
@@ -159,7 +159,7 @@ class Signs:
             return paths
         check_is_file(file)
         with stores.open_binary(file) as stream:
-            if not file.name.endswith(_NPZ):
+            if not file.name.endswith(_NPZ_SUFFIX):
                 return bytes(stream.read(_MAX_HEAD_BYTES))
             with zipfile.ZipFile(stream) as archive:
                 names = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -173,7 +173,7 @@ def _members_of(file: Any) -> Iterator[str]:
     hdf5 = Hdf5File(file)
 
     def members_below(group: Any, path: str, max_opened: int) -> Iterator[str]:
-        for position, name in enumerate(itertools.islice(group, _MAX_NAMES)):
+        for position, name in enumerate(itertools.islice(group, _MAX_READ_NAMES)):
             yield (member := f"{path}{name}")
             if position >= max_opened:
                 continue

@@ -13,7 +13,7 @@ from rlds_ecosystem.model.columns import objects
 __all__ = ["as_text", "as_texts", "as_utf8", "is_instruction", "json_in"]
 
 # Names of fields with an instruction.
-_INSTRUCTIONS = (
+_INSTRUCTION_NAMES = (
     *("language_instruction", "natural_language_instruction", "instruction", "language"),
     *("task", "task_description", "prompt"),
 )
@@ -71,4 +71,4 @@ def json_in(text: Any, field: str) -> dict[str, Any]:
 
 def is_instruction(path: str) -> bool:
     """Whether a field is an instruction, by its name."""
-    return path.rsplit("/", 1)[-1] in _INSTRUCTIONS
+    return path.rsplit("/", 1)[-1] in _INSTRUCTION_NAMES

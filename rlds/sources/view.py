@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _STEPS = f"{rlds.STEPS}/"
-_ATTRIBUTES = (TRUNCATED, COMPLETE, rlds.FINAL_OBSERVATION_KNOWN)
+_EPISODE_ATTRIBUTES = (TRUNCATED, COMPLETE, rlds.FINAL_OBSERVATION_KNOWN)
 
 
 class BaseEpisodes(NamedTuple):
@@ -511,13 +511,13 @@ def values_of(episode: SourceEpisode) -> dict[str, Any]:
 
     They include `truncated`, `complete` and `final_observation_known`, which views may change.
     """
-    attributes = {name: getattr(episode, name) for name in _ATTRIBUTES}
+    attributes = {name: getattr(episode, name) for name in _EPISODE_ATTRIBUTES}
     return {**flat(episode.steps, episode.metadata), **attributes}
 
 
 def with_values(episode: SourceEpisode, values: Mapping[str, Any]) -> SourceEpisode:
     """Returns an episode with replaced values; see `values_of`."""
-    attributes: dict[str, Any] = {name: bool(values[name]) for name in _ATTRIBUTES}
+    attributes: dict[str, Any] = {name: bool(values[name]) for name in _EPISODE_ATTRIBUTES}
     steps, metadata = nested({path: v for path, v in values.items() if path not in attributes})
     return dataclasses.replace(episode, steps=steps, metadata=metadata, **attributes)
 

@@ -65,7 +65,7 @@ __all__ = [
 Workers: TypeAlias = "Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]"
 """See `Export.workers`."""
 
-_PNG = "png"
+_PNG_ENCODING = "png"
 # Suffixes that a folder cannot have.
 _SUFFIXES_OF_FILES = (".bag", ".h5", ".hdf5", ".json", ".mcap", ".npz", ".parquet", ".tar", ".zip")
 # The reason in the placement of a field whose image files are read back as arrays.
@@ -500,7 +500,7 @@ def map_serially(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterat
 
 def pngs_of(steps: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Field]:
     """Returns the fields with PNG files among some paths of steps."""
-    return {path: steps[path] for path in paths if encoding_of(steps[path]) == _PNG}
+    return {path: steps[path] for path in paths if encoding_of(steps[path]) == _PNG_ENCODING}
 
 
 def encoding_of(field: Any) -> str:

@@ -28,16 +28,16 @@ __all__ = [
     "warn_of_last_actions",
 ]
 
-_CALLER = "compute_statistics"
+_FUNCTION = "compute_statistics"
 _NUM_TRANSITIONS = "num_transitions"
 _NUM_TRAJECTORIES = "num_trajectories"
-_PLACEHOLDERS = (rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
+_PLACEHOLDER_FIELDS = (rlds_types.ACTION, rlds_types.REWARD, rlds_types.DISCOUNT)
 # The number of steps in a call of NumPy, which amortizes the constant cost of calls.
 _BATCH_SIZE = 4096
 # The smallest share of episodes with nonzero last actions that causes a warning.
-_NOTICEABLE = 0.1
+_MIN_WARNING_SHARE = 0.1
 # The printed table: its width, the largest number of shown elements, the smallest width of names.
-_WIDTH, _MAX_ELEMENTS, _MIN_NAME = 100, 8, 8
+_WIDTH, _MAX_SHOWN_ELEMENTS, _MIN_NAME = 100, 8, 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,7 +316,7 @@ def compute_statistics(
             statistics_pass.add(*_join(pending, finite_only))
             pending, num_pending = [], 0
     if statistics_pass is None:
-        raise ValueError(f"{_CALLER}: there are no episodes.")
+        raise ValueError(f"{_FUNCTION}: there are no episodes.")
     if pending:
         statistics_pass.add(*_join(pending, finite_only))
     statistics = statistics_pass.result()
@@ -365,18 +365,18 @@ def choose_fields(fields: Sequence[str] | None, types: Mapping[str, FieldType]) 
             if path.split("/")[0] in defaults and kind.is_numeric and not kind.is_image
         ]
         if not all_paths:
-            raise KeyError(f"{_CALLER}: none of {defaults} in {sorted(types)} has numbers.")
+            raise KeyError(f"{_FUNCTION}: none of {defaults} in {sorted(types)} has numbers.")
         return all_paths
     all_paths = []
     for name in [fields] if isinstance(fields, str) else fields:
         paths = [path for path in types if f"{path}/".startswith(f"{name}/")]
         if not paths:
-            raise KeyError(f"{_CALLER}: there is no field {name!r}. The fields are {list(types)}.")
+            raise KeyError(f"{_FUNCTION}: there is no field {name!r}. The fields are {[*types]}.")
         all_paths += paths
     for path in all_paths:
         if not types[path].is_numeric:
             type_name = types[path].description
-            raise TypeError(f"{_CALLER}: field {path!r} must be numeric, got {type_name}.")
+            raise TypeError(f"{_FUNCTION}: field {path!r} must be numeric, got {type_name}.")
     return list(dict.fromkeys(all_paths))
 
 
@@ -387,7 +387,7 @@ def are_valid(fields: Iterable[str], is_last: Any) -> dict[str, Any]:
       fields: the paths of fields; the result has only fields with placeholders.
       is_last: a mask of the last steps, an array or a tensor.
     """
-    return {name: ~is_last for name in fields if name.split("/")[0] in _PLACEHOLDERS}
+    return {name: ~is_last for name in fields if name.split("/")[0] in _PLACEHOLDER_FIELDS}
 
 
 class StatisticsPass:
@@ -413,13 +413,13 @@ class StatisticsPass:
     ) -> None:
         for q in quantiles:
             if not 0.0 <= q <= 1.0:
-                raise ValueError(f"{_CALLER}: quantiles must be between 0 and 1, got {q}.")
+                raise ValueError(f"{_FUNCTION}: quantiles must be between 0 and 1, got {q}.")
         if ddof < 0:
-            raise ValueError(f"{_CALLER}: ddof must not be negative, got {ddof}.")
+            raise ValueError(f"{_FUNCTION}: ddof must not be negative, got {ddof}.")
         unknown = sorted((masks or {}).keys() - shapes.keys())
         if unknown:
             raise ValueError(
-                f"{_CALLER}: there are masks for {unknown}, but the fields are {sorted(shapes)}."
+                f"{_FUNCTION}: there are masks for {unknown}, but the fields are {sorted(shapes)}."
             )
         self._quantiles = quantiles
         self._total = {
@@ -484,13 +484,13 @@ def _columns_of(episode: Any, index: int) -> dict[str, np.ndarray]:
     if not isinstance(steps, Mapping):
         type_name = f"a {type(episode if steps is None else steps).__name__}"
         raise TypeError(
-            f"{_CALLER}: episode {index} must be a dict whose 'steps' are a dict of columns, got "
+            f"{_FUNCTION}: episode {index} must be a dict whose 'steps' are a dict of columns, got "
             f"{type_name}. For a tf.data.Dataset, call rlds.transformations.compute_statistics."
         )
     columns = {name: np.asarray(leaf) for name, leaf in named_leaves(steps)}
     if rlds_types.IS_LAST not in columns:
         raise KeyError(
-            f"{_CALLER}: the steps of episode {index} have no field {rlds_types.IS_LAST!r}, only "
+            f"{_FUNCTION}: the steps of episode {index} have no field {rlds_types.IS_LAST!r}, only "
             f"{sorted(columns)}; without it placeholders look like real values."
         )
     return columns
@@ -513,7 +513,7 @@ def _batch_of(
         actual_shape = columns[name].shape if name in columns else None
         if actual_shape != expected:
             raise ValueError(
-                f"{_CALLER}: field {name!r} of episode {index} has the shape {actual_shape}, "
+                f"{_FUNCTION}: field {name!r} of episode {index} has the shape {actual_shape}, "
                 f"expected {expected}."
             )
         data[name] = columns[name]
@@ -546,10 +546,10 @@ def _select_finite(batch: _Batch) -> dict[str, np.ndarray]:
 def warn_of_last_actions(statistics: Statistics, stacklevel: int = 2) -> None:
     """Warns if actions that were left out as placeholders do not look like placeholders."""
     count, total = statistics.num_unmarked_last_actions, statistics.num_trajectories
-    if count and count >= _NOTICEABLE * total:
+    if count and count >= _MIN_WARNING_SHARE * total:
         warnings.warn(
-            f"{_CALLER}: in {count} of {total} episodes the last action or reward is not zero. It "
-            "does not count: if the last step is the final observation, its action is a "
+            f"{_FUNCTION}: in {count} of {total} episodes the last action or reward is not zero. "
+            "It does not count: if the last step is the final observation, its action is a "
             "placeholder. If the values are real, pass include_last_action=True, which counts the "
             "last step of all episodes as Octo and OpenVLA do, or store "
             f"{rlds_types.FINAL_OBSERVATION_KNOWN}=False with the episodes. If they are "
@@ -575,7 +575,7 @@ def _mask_of(name: str, shape: tuple[int, ...], masks: Mapping[str, Any]) -> np.
         return np.broadcast_to(mask, shape).copy()
     except ValueError as error:
         raise ValueError(
-            f"{_CALLER}: field {name!r} has shape {shape}, its mask has {mask.shape}."
+            f"{_FUNCTION}: field {name!r} has shape {shape}, its mask has {mask.shape}."
         ) from error
 
 
@@ -706,7 +706,7 @@ def _warn_of_undefined(fields: Mapping[str, FieldStatistics]) -> None:
                 reasons.append(f"{name}: {problem} in {np.sum(mask)} of its {mask.size} elements")
     if reasons:
         warnings.warn(
-            f"{_CALLER}: some results are NaN or infinite. {'; '.join(reasons)}.",
+            f"{_FUNCTION}: some results are NaN or infinite. {'; '.join(reasons)}.",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -790,9 +790,9 @@ def _list_rows(name: str, field: FieldStatistics, quantiles: list[float]) -> Ite
     indices = list(np.ndindex(field.mean.shape))
     if not indices:
         yield [f"{name}: no elements"]
-    num_left_out = max(0, len(indices) - _MAX_ELEMENTS)
-    last_shown = indices[_MAX_ELEMENTS - 1 + num_left_out :]
-    for index in [*indices[: _MAX_ELEMENTS - 1], *last_shown]:
+    num_left_out = max(0, len(indices) - _MAX_SHOWN_ELEMENTS)
+    last_shown = indices[_MAX_SHOWN_ELEMENTS - 1 + num_left_out :]
+    for index in [*indices[: _MAX_SHOWN_ELEMENTS - 1], *last_shown]:
         if num_left_out and index == indices[-1]:
             yield [f"{name}: {num_left_out} more"]
         element = f"{name}[{', '.join(map(str, index))}]" if index else name

@@ -18,7 +18,7 @@ _IMAGE_NAMES = ("image", "img", "rgb", "pixel", "camera")
 _IMAGE_ENCODINGS = ("png", "jpeg")
 # Dtypes that TFDS stores as numbers, and dtypes that it can only store as raw bytes.
 _NUMBER_DTYPES = [*AS_NUMBERS, "float64"]
-_RAW_ONLY = ["bfloat16", "complex64", "complex128"]
+_RAW_BYTES_DTYPES = ["bfloat16", "complex64", "complex128"]
 
 
 def extract_feature_from_data(
@@ -108,7 +108,7 @@ def extract_feature_from_data(
     if shape == () or (squeeze_scalars and shape == (1,)):
         if dtype == tf.string:
             return tfds.features.Text()
-        if dtype.name not in _RAW_ONLY:
+        if dtype.name not in _RAW_BYTES_DTYPES:
             return dtype
         shape = ()
     encoding = _choose_tensor_encoding(shape, dtype, path, tensor_encoding)
@@ -248,7 +248,7 @@ def _read_shape_and_dtype(data: Any, path: str) -> tuple[tuple[int | None, ...],
     is_text = dtype == tf.string
     if is_text and isinstance(data, np.ndarray):
         is_text = all(isinstance(item, str | bytes) for item in data.flat)
-    if dtype is None or (not is_text and dtype.name not in _NUMBER_DTYPES + _RAW_ONLY):
+    if dtype is None or (not is_text and dtype.name not in _NUMBER_DTYPES + _RAW_BYTES_DTYPES):
         raise ValueError(f"{_label(path)}: TFDS cannot hold {data.dtype}: {data!r:.200}")
     return tuple(shape.as_list()), dtype
 
@@ -285,7 +285,7 @@ def _choose_tensor_encoding(
 ) -> tfds.features.Encoding:
     encoding = tfds.features.Encoding(encoding)
     # Properties that a reader cannot restore from plain numbers.
-    needs_raw = dtype.name in _RAW_ONLY or 0 in shape or shape.count(None) > 1
+    needs_raw = dtype.name in _RAW_BYTES_DTYPES or 0 in shape or shape.count(None) > 1
     if dtype in (tf.string, tf.uint32):
         if needs_raw:
             raise ValueError(

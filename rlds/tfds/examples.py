@@ -29,7 +29,7 @@ from tfds_files.example_encoder import (
 
 __all__ = ["RaggedColumn", "TfdsExampleEncoder"]
 
-_SUPPORTED = (
+_SUPPORTED_FEATURES = (
     *(tfds.features.Tensor, tfds.features.Scalar, tfds.features.Text),
     *(tfds.features.Image, tfds.features.LabeledImage),
 )
@@ -83,7 +83,7 @@ def _convert(feature: Any) -> tfds_files.Feature:
         length = infos[0].shape[0] if infos else None
         sequence = tfds_files.Dataset if kind is tfds.features.Dataset else tfds_files.Sequence
         return sequence(feature=_convert(feature.feature), length=length)
-    if kind in _SUPPORTED and getattr(feature, "encoder", None) is None:
+    if kind in _SUPPORTED_FEATURES and getattr(feature, "encoder", None) is None:
         single_feature = tfds.features.FeaturesDict({"it": feature})
         return parse_features(single_feature.to_json())["it"]
     return tfds_files.Feature(class_name=kind.__name__)

@@ -13,7 +13,7 @@ from rlds.tfds import loading
 __all__ = ["JoinedEpisodes", "can_be_joined"]
 
 # The dtypes of numbers in a `tf.train.Example`.
-_STORED_AS = {"b": tf.int64, "i": tf.int64, "u": tf.int64, "f": tf.float32, "O": tf.string}
+_STORED_DTYPES = {"b": tf.int64, "i": tf.int64, "u": tf.int64, "f": tf.float32, "O": tf.string}
 
 
 def can_be_joined(features: Any) -> bool:
@@ -33,7 +33,7 @@ def can_be_joined(features: Any) -> bool:
     return all(None not in info.shape and not info.optional for info in decoded_infos) and all(
         info.sequence_rank == 1
         and None not in info.shape[1:]
-        and np.dtype(info.np_dtype).kind in _STORED_AS
+        and np.dtype(info.np_dtype).kind in _STORED_DTYPES
         for info in serialized
     )
 
@@ -112,7 +112,7 @@ class JoinedEpisodes:
         parsed = tf.io.parse_example(
             examples,
             {
-                name: tf.io.RaggedFeature(_STORED_AS[np.dtype(info.np_dtype).kind])
+                name: tf.io.RaggedFeature(_STORED_DTYPES[np.dtype(info.np_dtype).kind])
                 for name, info in self._infos.items()
             },
         )

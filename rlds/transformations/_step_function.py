@@ -152,7 +152,7 @@ def _with_any_length(leaf: tf.Tensor) -> tf.TensorSpec:
 
 # Eager calls with batched steps come once per episode, and tracing takes a hundred times longer
 # than the traced function itself. So the functions of recent calls are cached.
-_MAX_CACHED: Final = 16
+_MAX_CACHED_FUNCTIONS: Final = 16
 _cache: collections.OrderedDict[Hashable, StepFunction] = collections.OrderedDict()
 
 
@@ -176,7 +176,7 @@ def step_function(
         return StepFunction(function, step_spec, vectorize=vectorize)
     cached = _cache.pop(key, None) or StepFunction(function, step_spec, vectorize=vectorize)
     _cache[key] = cached  # The most recent comes last.
-    if len(_cache) > _MAX_CACHED:
+    if len(_cache) > _MAX_CACHED_FUNCTIONS:
         _cache.popitem(last=False)
     return cached
 

@@ -9,7 +9,7 @@ from rlds.transformations import _episodes, _layouts, _sections, nested_ops
 
 __all__ = ["add_absorbing_states"]
 
-_CALLER = "add_absorbing_states"
+_FUNCTION = "add_absorbing_states"
 _INDICATOR = "absorbing"
 
 
@@ -59,9 +59,9 @@ def add_absorbing_states(
     >>> steps["action"].numpy().tolist(), steps["is_last"].numpy().tolist()
     ([5, 6, 0, 0], [False, False, False, True])
     """
-    spec = _episodes.spec_of_step(data, _CALLER)
+    spec = _episodes.spec_of_step(data, _FUNCTION)
     needed = [rlds_types.OBSERVATION, rlds_types.IS_LAST, rlds_types.IS_TERMINAL]
-    _layouts.check_fields(spec, needed, _CALLER)
+    _layouts.check_fields(spec, needed, _FUNCTION)
     if indicator:
         _check_indicator(spec[rlds_types.OBSERVATION])
 
@@ -108,7 +108,7 @@ def add_absorbing_states(
             lambda section: transform_section(section, is_final_known),
             before=0,
             after=2,
-            caller=_CALLER,
+            caller=_FUNCTION,
         )
 
     @_layouts.in_graph
@@ -138,14 +138,14 @@ def _ends_terminal(steps: _layouts.Steps) -> tf.Tensor:
 def _check_indicator(spec: Any) -> None:
     if isinstance(spec, dict):
         if _INDICATOR in spec:
-            raise ValueError(f"{_CALLER}: the observation already has a field {_INDICATOR!r}.")
+            raise ValueError(f"{_FUNCTION}: the observation already has a field {_INDICATOR!r}.")
     elif not (
         isinstance(spec, tf.TensorSpec)
         and spec.shape.rank == 1
         and (spec.dtype.is_floating or spec.dtype.is_integer)
     ):
         raise ValueError(
-            f"{_CALLER}: an indicator can be added to an observation that is a vector of numbers "
+            f"{_FUNCTION}: an indicator can be added to an observation that is a vector of numbers "
             f"or a dict, got {spec}. Pass indicator=False, or put the observation in a dict."
         )
 

@@ -12,9 +12,9 @@ from rlds.transformations._step_function import StepFunction
 
 __all__ = ["relabel_goals"]
 
-_CALLER = "relabel_goals"
-_GOAL = "goal"
-_GOAL_DISTANCE = "goal_distance"
+_FUNCTION = "relabel_goals"
+_GOAL_FIELD = "goal"
+_DISTANCE_FIELD = "goal_distance"
 _STRATEGIES = ("uniform", "last", "geometric")
 
 
@@ -70,13 +70,13 @@ def relabel_goals(
     ([3, 3, 3, 3], [0.0, 0.0, 1.0, 0.0])
     """
     if strategy not in _STRATEGIES:
-        raise ValueError(f"{_CALLER}: strategy must be one of {_STRATEGIES}, got {strategy!r}.")
-    _layouts.check_positive(_CALLER, max_distance=max_distance)
+        raise ValueError(f"{_FUNCTION}: strategy must be one of {_STRATEGIES}, got {strategy!r}.")
+    _layouts.check_positive(_FUNCTION, max_distance=max_distance)
     if not 0.0 < gamma < 1.0:
-        raise ValueError(f"{_CALLER}: gamma must lie between 0 and 1, got {gamma}.")
-    spec = _episodes.spec_of_step(data, _CALLER)
-    _layouts.check_fields(spec, [rlds_types.OBSERVATION], _CALLER)
-    _layouts.check_new_fields(spec, [_GOAL, _GOAL_DISTANCE], _CALLER)
+        raise ValueError(f"{_FUNCTION}: gamma must lie between 0 and 1, got {gamma}.")
+    spec = _episodes.spec_of_step(data, _FUNCTION)
+    _layouts.check_fields(spec, [rlds_types.OBSERVATION], _FUNCTION)
+    _layouts.check_new_fields(spec, [_GOAL_FIELD, _DISTANCE_FIELD], _FUNCTION)
 
     def relabel(steps: Any, index: Any) -> Any:
         num_steps = _layouts.num_steps(steps)
@@ -89,10 +89,10 @@ def relabel_goals(
         observation = steps[rlds_types.OBSERVATION]
         candidates = observation if get_goal is None else get_goal(observation)
         result = dict(steps)
-        result[_GOAL] = tf.nest.map_structure(
+        result[_GOAL_FIELD] = tf.nest.map_structure(
             lambda leaf: tf.gather(leaf, step_indices + distance), candidates
         )
-        result[_GOAL_DISTANCE] = distance
+        result[_DISTANCE_FIELD] = distance
         if reward_fn is not None:
             function = StepFunction(reward_fn, _layouts.spec_of_steps(result))
             result[rlds_types.REWARD] = function.apply(result)
@@ -100,7 +100,7 @@ def relabel_goals(
 
     def transform_steps(steps: _layouts.Steps, index: Any) -> _layouts.Steps:
         return _episodes.map_as_one_batch(
-            steps, lambda batch: relabel(batch, index), _CALLER, keeps_length=True
+            steps, lambda batch: relabel(batch, index), _FUNCTION, keeps_length=True
         )
 
     return _episodes.over_steps_by_index(data, transform_steps)

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 __all__ = ["mix"]
 
-_CALLER = "mix"
-_STOPS = ("first", "all", "never")
+_FUNCTION = "mix"
+_STOP_CHOICES = ("first", "all", "never")
 
 
 def mix(
@@ -53,29 +53,29 @@ def mix(
     600
     """
     datasets = list(datasets)
-    if stop not in _STOPS:
-        raise ValueError(f"{_CALLER}: stop must be one of {_STOPS}, got {stop!r}.")
+    if stop not in _STOP_CHOICES:
+        raise ValueError(f"{_FUNCTION}: stop must be one of {_STOP_CHOICES}, got {stop!r}.")
     if not datasets:
-        raise ValueError(f"{_CALLER}: there are no datasets.")
+        raise ValueError(f"{_FUNCTION}: there are no datasets.")
     factors = [1.0] * len(datasets)
     for name, values in (("weights", weights), ("sizes", sizes)):
         if values is None:
             continue
         if len(values) != len(datasets):
-            raise ValueError(f"{_CALLER}: got {len(values)} {name} for {len(datasets)} datasets.")
+            raise ValueError(f"{_FUNCTION}: got {len(values)} {name} for {len(datasets)} datasets.")
         if any(not 0.0 <= weight < float("inf") for weight in values):
-            raise ValueError(f"{_CALLER}: {name} must be finite and not negative, got {values}.")
+            raise ValueError(f"{_FUNCTION}: {name} must be finite and not negative, got {values}.")
         factors = [factor * float(value) for factor, value in zip(factors, values)]
     _check_elements(datasets)
     weighted = [(dataset, weight) for dataset, weight in zip(datasets, factors) if weight > 0]
     if not weighted:
-        raise ValueError(f"{_CALLER}: all weights are 0.")
+        raise ValueError(f"{_FUNCTION}: all weights are 0.")
     datasets = [dataset for dataset, _ in weighted]
     cardinalities = [int(dataset.cardinality()) for dataset in datasets]
     if stop == "never":
         empty = [i for i, cardinality in enumerate(cardinalities) if cardinality == 0]
         if empty:
-            raise ValueError(f"{_CALLER}: the datasets at {empty} have no elements to repeat.")
+            raise ValueError(f"{_FUNCTION}: the datasets at {empty} have no elements to repeat.")
         datasets = [dataset.repeat() for dataset in datasets]
     mixture = tf.data.Dataset.sample_from_datasets(
         datasets,
@@ -97,12 +97,12 @@ def _check_elements(datasets: Sequence[tf.data.Dataset]) -> None:
             tf.nest.assert_same_structure(first, spec)
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"{_CALLER}: dataset {i} has elements {spec}, but dataset 0 has {first}. Map them "
-                "to the same fields first."
+                f"{_FUNCTION}: dataset {i} has elements {spec}, but dataset 0 has {first}. Map "
+                "them to the same fields first."
             ) from error
         for first_leaf, leaf in zip(tf.nest.flatten(first), tf.nest.flatten(spec)):
             if isinstance(first_leaf, tf.TensorSpec) and first_leaf.dtype != leaf.dtype:
                 raise TypeError(
-                    f"{_CALLER}: dataset {i} has {leaf}, but dataset 0 has {first_leaf}. Cast one "
-                    "of them first."
+                    f"{_FUNCTION}: dataset {i} has {leaf}, but dataset 0 has {first_leaf}. Cast "
+                    "one of them first."
                 )

@@ -23,7 +23,7 @@ from rlds.transformations.dataset_stats import check_fields, spread_mask
 
 __all__ = ["FieldStatistics", "Statistics", "compute_statistics"]
 
-_CALLER = "compute_statistics"
+_FUNCTION = "compute_statistics"
 
 
 def compute_statistics(
@@ -81,9 +81,9 @@ def compute_statistics(
     >>> statistics.num_transitions, statistics.num_trajectories
     (2, 1)
     """
-    step_spec = _layouts.spec_of_nested_steps(episodes, _CALLER)
+    step_spec = _layouts.spec_of_nested_steps(episodes, _FUNCTION)
     flags = [rlds_types.IS_FIRST, rlds_types.IS_LAST]
-    _layouts.check_fields(step_spec, flags, _CALLER)
+    _layouts.check_fields(step_spec, flags, _FUNCTION)
     size = flexible_batch.get_batch_size(episodes, optimization_batch_size)
     if optimization_batch_size == flexible_batch.BATCH_AUTO_TUNE:
         # The cost per batch is larger in NumPy than in TensorFlow.
@@ -97,8 +97,8 @@ def compute_statistics(
 
     are_marked = callable(fields) or rlds_types.FINAL_OBSERVATION_KNOWN in episodes.element_spec
     marked = _clear_is_last(episodes, in_all=bool(include_last_action))
-    if callable(fields) or _layouts.have_nested_steps(episodes, _CALLER):
-        batches = _layouts.batches_of_steps(marked, max(1, size), _CALLER)
+    if callable(fields) or _layouts.have_nested_steps(episodes, _FUNCTION):
+        batches = _layouts.batches_of_steps(marked, max(1, size), _FUNCTION)
         batches = batches.map(prepare, num_parallel_calls=tf.data.AUTOTUNE)
     else:
         # Other fields are not copied into batches.
@@ -141,7 +141,7 @@ def _select_fields(fields: Any, spec: Any, size: int) -> Callable[[Any], tuple[A
     """
     if callable(fields):
         function = StepFunction(fields, spec, vectorize=size > 1)
-        check_fields(function.output_spec, _CALLER)
+        check_fields(function.output_spec, _FUNCTION)
 
         def apply(batch: Any) -> tuple[Any, Any]:
             data, mask = function.apply(batch)
@@ -175,7 +175,7 @@ def _read_shapes(spec: Mapping[str, tf.TensorSpec]) -> dict[str, tuple[int, ...]
     for name, shape in shapes.items():
         if not shape.is_fully_defined():
             raise ValueError(
-                f"{_CALLER}: field {name!r} has the shape {shape}, expected a fully defined shape. "
-                "Omit the field, or give it a shape."
+                f"{_FUNCTION}: field {name!r} has the shape {shape}, expected a fully defined "
+                "shape. Omit the field, or give it a shape."
             )
     return {name: tuple(shape) for name, shape in shapes.items()}

@@ -10,7 +10,7 @@ from rlds.transformations import _episodes, _layouts, _sections
 
 __all__ = ["windows"]
 
-_CALLER = "windows"
+_FUNCTION = "windows"
 _TIMESTEP_PAD_MASK = "timestep_pad_mask"
 _ACTION_PAD_MASK = "action_pad_mask"
 _PADDINGS = ("edge", "zeros")
@@ -65,15 +65,15 @@ def windows(
     action [[5, 6], [6, 7], [7, 7], [7, 7]]
     action_pad_mask [[True, True], [True, True], [True, False], [False, False]]
     """
-    _layouts.check_positive(_CALLER, history=history, horizon=horizon)
+    _layouts.check_positive(_FUNCTION, history=history, horizon=horizon)
     if padding not in _PADDINGS:
-        raise ValueError(f"{_CALLER}: padding must be one of {_PADDINGS}, got {padding!r}.")
+        raise ValueError(f"{_FUNCTION}: padding must be one of {_PADDINGS}, got {padding!r}.")
     twice = sorted(set(history_fields) & set(horizon_fields))
     if twice:
-        raise ValueError(f"{_CALLER}: {twice} are history and horizon fields at once.")
-    spec = _episodes.spec_of_step(data, _CALLER)
-    _layouts.check_fields(spec, [*history_fields, *horizon_fields], _CALLER)
-    _layouts.check_new_fields(spec, [_TIMESTEP_PAD_MASK, _ACTION_PAD_MASK], _CALLER)
+        raise ValueError(f"{_FUNCTION}: {twice} are history and horizon fields at once.")
+    spec = _episodes.spec_of_step(data, _FUNCTION)
+    _layouts.check_fields(spec, [*history_fields, *horizon_fields], _FUNCTION)
+    _layouts.check_new_fields(spec, [_TIMESTEP_PAD_MASK, _ACTION_PAD_MASK], _FUNCTION)
 
     def transform_section(section: _sections.Section, is_final_known: Any) -> Any:
         steps = section.steps
@@ -106,7 +106,7 @@ def windows(
             lambda section: transform_section(section, is_final_known),
             before=max(history - 1, 1),
             after=horizon,
-            caller=_CALLER,
+            caller=_FUNCTION,
             expansion=history + horizon,
         )
         if not _layouts.is_nested(steps):

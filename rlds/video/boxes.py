@@ -17,7 +17,7 @@ from rlds.raw_files.untrusted import SourceError
 __all__ = ["PacketTables", "read_tables"]
 
 _HEADER = struct.Struct(">I4s")
-_PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"mvex")
+_PARENT_BOXES = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"mvex")
 # The offset of the number of entries in each table. Entries of stsz and stz2 take no bytes if all
 # samples have the same size; but each sample has at least one byte.
 _COUNT_OFFSETS = {
@@ -87,7 +87,7 @@ def _iterate_boxes(file: BinaryIO, size: int) -> Iterator[tuple[bytes, int, int]
         end = min(begin + length, box_ends[-1]) if length else box_ends[-1]
         if end < content:  # The end of the valid boxes.
             begin = box_ends.pop()
-        elif kind in _PARENTS:
+        elif kind in _PARENT_BOXES:
             begin = content
             box_ends.append(end)
         else:

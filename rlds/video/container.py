@@ -46,7 +46,7 @@ __all__ = [
 # Muxes the packets of a span into a file: takes the shift of times and the last decoding time so
 # far; returns the new last decoding time.
 _Mux: TypeAlias = "Callable[[Span, int, int], int]"
-_MIN_TIME = -(1 << 62)
+_LEAST_DTS = -(1 << 62)
 
 
 class UnlikeClipError(SourceError):
@@ -202,7 +202,7 @@ class VideoFile:
                 return Clip(file.read(), begin, end - begin)
         output = io.BytesIO()
         with _new_file(output, self) as mux:
-            mux(span, -int(packets.pts[span.rows].min()), _MIN_TIME)
+            mux(span, -int(packets.pts[span.rows].min()), _LEAST_DTS)
         is_before = packets.pts[span.rows] < packets.pts[span.first]
         return Clip(output.getvalue(), int(is_before.sum()), end - begin)
 
@@ -395,7 +395,7 @@ class VideoWriter:
             self._file = self._stack.enter_context(open(path, "wb"))  # noqa: SIM115
         self._first_info: VideoInfo | None = None
         self._mux: _Mux | None = None
-        self._end_time, self._last_dts = 0, _MIN_TIME  # Times in units of the time base.
+        self._end_time, self._last_dts = 0, _LEAST_DTS  # Times in units of the time base.
         self._pending: Span | None = None  # Unwritten packets from the start of a file.
 
     def __enter__(self) -> VideoWriter:

@@ -30,7 +30,7 @@ __all__ = [
 
 # FFmpeg's formats of raw packets, and the bitstream filters from mp4, by codec.
 _RAW_FORMATS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
-_FILTERS = {"h264": "h264_mp4toannexb"}
+_BITSTREAM_FILTERS = {"h264": "h264_mp4toannexb"}
 _TICKS_PER_FRAME = 512  # The time base of FFmpeg's muxer.
 # The largest frame rate and the keyframe interval of videos for browsers.
 _MAX_BROWSER_FPS, _BROWSER_GOP = 1000, 60
@@ -172,9 +172,9 @@ def stream_packets(clip: Clip) -> tuple[list[bytes], np.ndarray]:
         raise SourceError("the frames do not begin with a keyframe, or are reordered", file="clip")
     num_frames = len(all_packets) - clip.first if clip.num_frames is None else clip.num_frames
     packets = video.packets(0, len(all_packets))
-    if info.codec in _FILTERS:
+    if info.codec in _BITSTREAM_FILTERS:
         with video_errors("clip"), video.stream() as stream:
-            convert = av.BitStreamFilterContext(_FILTERS[info.codec], stream)
+            convert = av.BitStreamFilterContext(_BITSTREAM_FILTERS[info.codec], stream)
             filtered = (convert.filter(av.Packet(packet)) for packet in packets)
             packets = [bytes(packet) for packet in itertools.chain.from_iterable(filtered)]
     requested = slice(clip.first, clip.first + num_frames)

@@ -119,7 +119,7 @@ FORMATS: dict[str, tuple[Any, ...]] = {
 
 # --- Mutations -----------------------------------------------------------------------------------
 
-_ALLOWED = {**restricted_pickle._NAMES, **pickles.NAMES}
+_ALLOWED = {**restricted_pickle._ALLOWED_NAMES, **pickles.NAMES}
 _INSTRUCTIONS = [
     *(bytes([code]) for code in b"]}()Nt.a2sueld0Rb\x81\x85\x86\x87\x88\x8f\x90\x91\x92\x93\x94"),
     *(b"K\1", b"I-5\n", b"G\x7f\xf8" + bytes(6), b"X\1\0\0\0a", b"C\2ab", b"h\0", b"h\5", b"q\0"),

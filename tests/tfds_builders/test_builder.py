@@ -288,7 +288,7 @@ def test_small_windows_do_not_change_the_files(raw, tmp_path, monkeypatch):
     expected = conversions.contents(
         convert(ToySource(raw), name="toy", data_dir=tmp_path).data_path
     )
-    monkeypatch.setattr(export, "_WINDOW_BYTES", 1500)  # An episode has some 500 bytes.
+    monkeypatch.setattr(export, "_REORDERED_BYTES", 1500)  # An episode has some 500 bytes.
     builder = convert(ToySource(raw), name="toy", data_dir=tmp_path / "windows")
     assert conversions.contents(builder.data_path) == expected
 

@@ -43,8 +43,8 @@ _INFO, _OBSERVATIONS, _PROPRIO = "task_info", "observations", "proprio_stats"
 _FILE, _VIDEOS, _DEPTH = "proprio_stats.h5", {"videos": "images", "tactile": "tactile"}, "depth"
 _STATE, _ACTION_KNOWN, _TIMESTAMP = "state", "action_known", "timestamp"
 _RATE_HZ = 30
-_FILLS = ("zeros", "state")
-_IMAGE = re.compile(r"(.+?)(?:_depth)?_?([0-9]+)\.png")
+_FILL_MODES = ("zeros", "state")
+_IMAGE_NAME = re.compile(r"(.+?)(?:_depth)?_?([0-9]+)\.png")
 
 _JOINTS = tuple(f"{side}_joint_{i}" for side in ("left", "right") for i in range(1, 8))
 _TABLE = Hdf5Table(
@@ -102,8 +102,8 @@ class AgiBotSource(Hdf5EpisodesSource):
         fill: Literal["zeros", "state"] = "zeros",
         video: Literal["packets", "frames"] = "packets",
     ) -> None:
-        if fill not in _FILLS:
-            raise ValueError(f"fill: got {fill!r}, expected one of {_FILLS}")
+        if fill not in _FILL_MODES:
+            raise ValueError(f"fill: got {fill!r}, expected one of {_FILL_MODES}")
         self.video, self._fill, self._tasks = video, fill, [str(task) for task in tasks]
         self._root = stores.as_path(path)
         keys = {
@@ -347,7 +347,7 @@ def _images(folder: epath.Path) -> dict[str, list[epath.Path]]:
     """Returns the depth images of each camera, in order."""
     images: dict[str, list[epath.Path]] = {}
     for name in _names(folder, ".png"):
-        if match := _IMAGE.fullmatch(name):
+        if match := _IMAGE_NAME.fullmatch(name):
             images.setdefault(match[1], []).append(folder / name)
     return images
 

@@ -44,11 +44,11 @@ __all__ = ["INSTRUCTION", "TABLE", "AlohaSource"]
 # The folder of the sidecar in earlier releases.
 _LEGACY_SIDECAR = "rlds"
 
-_FILE = re.compile(r"episode_\d+\.(?:hdf5|h5)")
+_FILE_NAME = re.compile(r"episode_\d+\.(?:hdf5|h5)")
 _RATE_HZ = 50.0  # Hz
 _ARM = (*("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate"), "gripper")
 _JOINTS = tuple(f"{side}_{joint}" for side in ("left", "right") for joint in _ARM)
-_POSITIONS = (
+_UNITS_DOC = (
     "of the left arm first: rad; grippers from 0, closed, to 1, open, normalized by the constants"
 )
 TABLE = Hdf5Table(
@@ -58,10 +58,10 @@ TABLE = Hdf5Table(
     channels={
         "action": Channels(
             _JOINTS,
-            doc=f"Target positions of the joints, {_POSITIONS} of the leader.",
+            doc=f"Target positions of the joints, {_UNITS_DOC} of the leader.",
             kind="absolute",
         ),
-        "qpos": Channels(_JOINTS, doc=f"Positions of the joints, {_POSITIONS} of the follower."),
+        "qpos": Channels(_JOINTS, doc=f"Positions of the joints, {_UNITS_DOC} of the follower."),
         "qvel": Channels(_JOINTS),
         "effort": Channels(_JOINTS),
         "base_action": Channels(
@@ -104,7 +104,7 @@ class AlohaSource(Hdf5EpisodesSource):
         instruction: str | None = None,
         joint_names: Sequence[str] | None = None,
     ) -> None:
-        files = files_at(path, _FILE.fullmatch)
+        files = files_at(path, _FILE_NAME.fullmatch)
         if not files:
             raise FileNotFoundError(f"{os.fspath(path)!r} has no files episode_0.hdf5, ...")
         self.colour, self._text, self.has_instruction = colour, instruction, instruction is not None

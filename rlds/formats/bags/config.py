@@ -287,11 +287,11 @@ def _check_values(item: Any, label: str) -> None:
         value, choices = getattr(item, name), get_args(hint)
         if get_origin(hint) is Literal and value not in choices:
             raise ValueError(f"{label}: {name}: got {value!r}, expected {', '.join(choices)}")
-        if not isinstance(value, _KINDS.get(hint, object)):
+        if not isinstance(value, _TYPES_OF_HINTS.get(hint, object)):
             raise ValueError(f"{label}: {name}: got {value!r}, expected {hint}")
 
 
-_KINDS: Mapping[Any, Any] = {
+_TYPES_OF_HINTS: Mapping[Any, Any] = {
     **{str: str, int: int, float: (int, float), tuple[str, ...]: tuple},
     str | tuple[str, ...]: (str, tuple),
 }

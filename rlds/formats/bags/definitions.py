@@ -23,7 +23,7 @@ Decoder: TypeAlias = Callable[[Data], Any]
 # Reads a value at an offset in a message; returns the value and the next offset.
 _Reader: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
 
-_SEPARATOR = "=" * 80 + "\n"
+_SECTION_SEPARATOR = "=" * 80 + "\n"
 _TIME_TYPES = {
     "builtin_interfaces/msg/Time": ("uint32", "uint32"),
     "builtin_interfaces/msg/Duration": ("int32", "int32"),
@@ -113,7 +113,7 @@ def _definitions(channel: Channel, types: Mapping[str, str]) -> Mapping[str, Any
     if channel.schema_encoding in ("ros1msg", "ros2msg"):
         return dict(parsers.get_types_from_msg(text, name))
     if channel.schema_encoding in ("ros2idl", "omgidl"):
-        for section in text.split(_SEPARATOR):
+        for section in text.split(_SECTION_SEPARATOR):
             header, _, body = section.partition("\n")
             idl = body if header[:5] == "IDL: " else section
             definitions.update(parsers.get_types_from_idl(idl))

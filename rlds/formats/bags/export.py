@@ -33,9 +33,9 @@ from rlds_ecosystem.video_codec import Video
 __all__ = ["McapExport"]
 
 # The types of `std_msgs` by dtype; all types except the first have array types.
-_BOOL = "Bool"
-_TYPES = {
-    **{"bool": _BOOL, "float32": "Float32", "float64": "Float64"},
+_BOOL_TYPE = "Bool"
+_TYPES_BY_DTYPE = {
+    **{"bool": _BOOL_TYPE, "float32": "Float32", "float64": "Float64"},
     **{f"int{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)},
 }
@@ -164,11 +164,11 @@ def _message_type(field: Any) -> str:
         return "sensor_msgs/msg/CompressedImage"
     if field.is_text:
         return "std_msgs/msg/String" if field.dtype == str and not field.shape else ""
-    kind = _TYPES.get(field.column_dtype.name, "")
+    kind = _TYPES_BY_DTYPE.get(field.column_dtype.name, "")
     channels = {"uint8": (1, 3, 4), "uint16": (1,)}.get(field.column_dtype.name, ())
     if len(field.shape) == 3 and field.shape[2] in channels:
         return "sensor_msgs/msg/Image"
-    if not kind or (kind == _BOOL and field.shape):
+    if not kind or (kind == _BOOL_TYPE and field.shape):
         return ""
     return f"std_msgs/msg/{kind}{'MultiArray' if field.shape else ''}"
 

@@ -25,7 +25,7 @@ from rlds_ecosystem.model.nests import conflicts
 __all__ = ["RecordingOverview", "infer_reader", "propose"]
 
 # The limit of bytes of recordings that are read for a proposal.
-_MAX_BYTES = 256 << 20
+_MAX_EXAMINED_BYTES = 256 << 20
 _ACTION_WORDS = ("action", "cmd", "command", "commands", "desired", "goal", "target", "control")
 _MARKER_TOPIC = "/episode"  # See `envlogger.StreamRecorder`.
 # Types of messages that are not useful in steps: transforms, logs, clocks.
@@ -88,7 +88,7 @@ class RecordingOverview:
                 self.first_messages[field.field] = message.channel, message.data
                 missing_fields.remove(field)
             num_bytes += len(message.data)
-            if config is None and num_bytes > _MAX_BYTES:
+            if config is None and num_bytes > _MAX_EXAMINED_BYTES:
                 return
             if config and not missing_fields and config.clock.topic in ("", *self.topics):
                 return

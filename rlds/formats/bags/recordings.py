@@ -32,9 +32,9 @@ _READERS: dict[str, BagReader] = {
     ".bag": ros1_files.messages,
     ".db3": sqlite_files.messages,
 }
-_MAGIC = {".mcap": mcap_files.MAGIC, ".bag": ros1_files.MAGIC, ".db3": sqlite_files.MAGIC}
-_COMPRESSED = (".zstd", ".zst")
-_SUFFIXES: dict[Family, tuple[str, ...]] = {"mcap": (".mcap",), "rosbag": (".bag", ".db3")}
+_MAGIC_BYTES = {".mcap": mcap_files.MAGIC, ".bag": ros1_files.MAGIC, ".db3": sqlite_files.MAGIC}
+_COMPRESSED_SUFFIXES = (".zstd", ".zst")
+_FAMILY_SUFFIXES: dict[Family, tuple[str, ...]] = {"mcap": (".mcap",), "rosbag": (".bag", ".db3")}
 _METADATA_FILE, _METADATA_KEY = "metadata.yaml", "rosbag2_bagfile_information"
 
 
@@ -129,7 +129,7 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[BagRec
     """
     root = stores.as_path(path)
     if not root.is_dir():
-        if _suffix(root.name) not in _SUFFIXES[family]:
+        if _suffix(root.name) not in _FAMILY_SUFFIXES[family]:
             return []
         return [BagRecording(_stem(root.name), tuple(require_files(root)))]
     if (bag := _rosbag2(root, root.name)) is not None:
@@ -142,7 +142,7 @@ def find_recordings(path: str | os.PathLike[str], family: Family) -> list[BagRec
                 recordings.append(bag)
         elif entry.name.startswith("."):
             continue
-        elif _suffix(entry.name) in _SUFFIXES[family]:
+        elif _suffix(entry.name) in _FAMILY_SUFFIXES[family]:
             recordings.append(BagRecording(_stem(entry.name), tuple(require_files(inner))))
         else:
             check_link(inner)
@@ -155,9 +155,9 @@ def _has_recordings(path: str | os.PathLike[str], family: Family) -> bool:
     if not recordings:
         return False
     file = recordings[0].files[0]
-    if file.name.endswith(_COMPRESSED):
+    if file.name.endswith(_COMPRESSED_SUFFIXES):
         return True
-    magic = _MAGIC[_suffix(file.name)]
+    magic = _MAGIC_BYTES[_suffix(file.name)]
     with stores.open_binary(file) as stream:
         return stream.read(len(magic)) == magic
 
@@ -185,14 +185,14 @@ def _rosbag2(folder: epath.Path, name: str) -> BagRecording | None:
 
 
 def _stem(name: str) -> str:
-    for suffix in (*_COMPRESSED, *_READERS):
+    for suffix in (*_COMPRESSED_SUFFIXES, *_READERS):
         name = name.removesuffix(suffix)
     return name
 
 
 def _suffix(name: str) -> str:
     """Returns the suffix of a file without the suffix of its compression."""
-    for suffix in _COMPRESSED:
+    for suffix in _COMPRESSED_SUFFIXES:
         name = name.removesuffix(suffix)
     return os.path.splitext(name)[1]
 
@@ -202,7 +202,7 @@ def _local_copy(path: epath.Path) -> Iterator[str]:
     """Yields the local path of a file, or of a decompressed copy."""
     with contextlib.ExitStack() as stack:
         local = stack.enter_context(stores.on_disk(path))
-        if not path.name.endswith(_COMPRESSED):
+        if not path.name.endswith(_COMPRESSED_SUFFIXES):
             yield local
             return
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlds-bag-"))

@@ -21,13 +21,13 @@ __all__ = ["FieldReader", "NoValueError", "header_stamp", "make_reader", "value_
 
 BYTES = "bytes"
 
-_SECONDS = ("sec", "secs", "seconds")
-_NANOSECONDS = ("nanosec", "nsec", "nsecs", "nanos", "nanoseconds")
-_NAMES = ("name", "joint_names")
-_VIDEO = ("h264", "h265", "hevc", "vp9", "av1")
-_COMPRESSED, _RAW = {"data", "format"}, {"height", "width", "encoding", "data"}
+_SECONDS_FIELDS = ("sec", "secs", "seconds")
+_NANOSECONDS_FIELDS = ("nanosec", "nsec", "nsecs", "nanos", "nanoseconds")
+_NAME_FIELDS = ("name", "joint_names")
+_VIDEO_FORMATS = ("h264", "h265", "hevc", "vp9", "av1")
+_COMPRESSED_FIELDS, _RAW_FIELDS = {"data", "format"}, {"height", "width", "encoding", "data"}
 # The dtype, the channels, and True if red and blue are swapped.
-_PIXELS: Mapping[str, tuple[str, int, bool]] = {
+_PIXEL_FORMATS: Mapping[str, tuple[str, int, bool]] = {
     **{"rgb8": ("u1", 3, False), "bgr8": ("u1", 3, True), "8uc3": ("u1", 3, False)},
     **{"rgba8": ("u1", 4, False), "bgra8": ("u1", 4, True), "8uc4": ("u1", 4, False)},
     **{"mono8": ("u1", 1, False), "8uc1": ("u1", 1, False), "mono16": ("u2", 1, False)},
@@ -98,7 +98,7 @@ def header_stamp(message: Any) -> int:
             if isinstance(time, Mapping):
                 components = [
                     next((int(time[name]) for name in names if name in time), 0)
-                    for names in (_SECONDS, _NANOSECONDS)
+                    for names in (_SECONDS_FIELDS, _NANOSECONDS_FIELDS)
                 ]
                 return components[0] * 10**9 + components[1]
     return 0
@@ -129,9 +129,9 @@ def make_reader(config: FieldConfig, channel: Channel, message: Any) -> FieldRea
     value = value_at(message, path)
     if value is None:
         raise NoValueError(f"{path!r} is not set")
-    if isinstance(value, Mapping) and value.keys() >= _COMPRESSED:
+    if isinstance(value, Mapping) and value.keys() >= _COMPRESSED_FIELDS:
         return _compressed_reader(config, path, value, is_json)
-    if isinstance(value, Mapping) and value.keys() >= _RAW:
+    if isinstance(value, Mapping) and value.keys() >= _RAW_FIELDS:
         return _pixel_reader(config, path, value, is_json)
     if isinstance(value, str):
         field = Field(str, unit=config.unit or None)
@@ -199,7 +199,7 @@ def _names(config: FieldConfig, message: Any, values: np.ndarray) -> tuple[str, 
     """Returns the path of the names of values, such as joints, and the names; empty if missing."""
     if config.names == "none" or not isinstance(message, Mapping):
         return "", ()
-    path = config.names or next((name for name in _NAMES if name in message), "")
+    path = config.names or next((name for name in _NAME_FIELDS if name in message), "")
     texts = value_at(message, path) if path else None
     names = tuple(map(str, texts)) if isinstance(texts, list) else ()
     is_of_values = values.ndim and len(names) == len(values) == len(set(names))
@@ -256,7 +256,7 @@ def _compressed_reader(config: FieldConfig, path: str, image: Any, is_json: bool
     data = _content(image, is_json)
     if not data:
         raise NoValueError("it is empty")
-    if str(image["format"]).lower() in _VIDEO:
+    if str(image["format"]).lower() in _VIDEO_FORMATS:
         name = str(image["format"]).lower()
         field = Field(bytes, doc="hevc" if name in ("h265", "hevc") else name)
         return FieldReader(
@@ -290,7 +290,7 @@ def _compressed_reader(config: FieldConfig, path: str, image: Any, is_json: bool
 def _depth_encoding(image: Any) -> str:
     """Returns the encoding of depths before compression: the first word of `format`."""
     name = str(image["format"]).partition(";")[0].strip().lower()
-    if _PIXELS.get(name, ("", 0, False))[:2] not in (("u2", 1), ("f4", 1)):
+    if _PIXEL_FORMATS.get(name, ("", 0, False))[:2] not in (("u2", 1), ("f4", 1)):
         raise ValueError(
             f"compressed depth of the format {image['format']!r}, expected one that begins with "
             "16UC1 or 32FC1; use the path 'data' for the bytes"
@@ -330,11 +330,11 @@ def _pixel_reader(config: FieldConfig, path: str, image: Any, is_json: bool) -> 
 
 def _pixels(image: Any, is_json: bool) -> np.ndarray:
     name = str(image["encoding"]).lower()
-    if name not in _PIXELS:
+    if name not in _PIXEL_FORMATS:
         raise ValueError(
             f"cannot decode pixels in {image['encoding']!r}; use the path 'data' for their bytes"
         )
-    kind, channels, is_swapped = _PIXELS[name]
+    kind, channels, is_swapped = _PIXEL_FORMATS[name]
     dtype = np.dtype(kind).newbyteorder(">" if image.get("is_bigendian") else "<")
     height, width = int(image["height"]), int(image["width"])
     row = width * channels * dtype.itemsize

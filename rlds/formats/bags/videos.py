@@ -15,7 +15,7 @@ __all__ = ["is_keyframe", "mux_clip"]
 
 _NAL_START = re.compile(rb"\x00\x00\x01(.)", re.DOTALL)
 _CODECS = ("h264", "hevc")
-_FPS = 30  # A placeholder: messages have times.
+_PLACEHOLDER_FPS = 30  # A placeholder: messages have times.
 
 
 def is_keyframe(packet: bytes, codec: str) -> bool:
@@ -44,4 +44,4 @@ def mux_clip(packets: Sequence[bytes], codec: str) -> bytes:
     if num_frames != len(packets):
         raise ValueError(f"{len(packets)} messages with {num_frames} frames, expected one each")
     is_key = np.array([is_keyframe(packet, codec) for packet in packets])
-    return encoding.clip_of(packets, is_key, codec, _FPS).data
+    return encoding.clip_of(packets, is_key, codec, _PLACEHOLDER_FPS).data

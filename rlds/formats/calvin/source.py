@@ -56,11 +56,11 @@ _ANNOTATIONS = "auto_lang_ann.npy"
 _TEXT_FILES = ("statistics.yaml", ".hydra/merged_config.yaml")
 # The largest dataset has 2.4 million.
 _MAX_STEPS = 1 << 23
-_STEP = re.compile(r"episode_(\d+)\.npz")
-_ACTIONS = ("actions", "rel_actions")
+_STEP_FILE = re.compile(r"episode_(\d+)\.npz")
+_ACTION_ARRAYS = ("actions", "rel_actions")
 
 _POSE = ("x", "y", "z", "euler_x", "euler_y", "euler_z")
-_NAMES: Mapping[str, tuple[str, ...]] = {
+_ELEMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "actions": (*_POSE, "gripper"),
     "rel_actions": (*_POSE, "gripper"),
     "robot_obs": (
@@ -112,8 +112,8 @@ class CalvinSource(Source):
         action: Literal["actions", "rel_actions"] = "actions",
         annotations: str = "lang_annotations",
     ) -> None:
-        if action not in _ACTIONS:
-            raise ValueError(f"action: got {action!r}, expected one of {_ACTIONS}")
+        if action not in _ACTION_ARRAYS:
+            raise ValueError(f"action: got {action!r}, expected one of {_ACTION_ARRAYS}")
         self._action, self._annotations = action, annotations
         folders = _find_splits(path)
         if not folders:
@@ -131,11 +131,11 @@ class CalvinSource(Source):
     def _path_of(self, name: str) -> str:
         if name == self._action:
             return rlds.ACTION
-        return name if name in _ACTIONS else f"{rlds.OBSERVATION}/{name}"
+        return name if name in _ACTION_ARRAYS else f"{rlds.OBSERVATION}/{name}"
 
     def _field(self, name: str) -> Field:
         dtype, shape = self._shapes[name]
-        names = _NAMES.get(name, ())
+        names = _ELEMENT_NAMES.get(name, ())
         fits = shape == (len(names),)
         return Field(dtype, shape, names=names if fits else None, doc=_DOCS.get(name, ""))
 
@@ -383,7 +383,7 @@ class _Split:
             yield SourceError(problem, file=self._annotations_file, row=row)
         indices = set()
         for entry in stores.list_directory(self._directory):
-            if match := _STEP.fullmatch(entry.name):
+            if match := _STEP_FILE.fullmatch(entry.name):
                 indices.add(int(match[1]))
         for first_step, last_step in self.ranges:
             indices.difference_update(range(first_step, last_step + 1))

@@ -46,10 +46,10 @@ LAST = "last_row"
 METADATA_KEY = "d3rlpy"
 SUFFIXES = (".h5", ".hdf5")
 VERSION = "2.1"
-_COLUMNS, _NUM_EPISODES, _VERSION = "columns", "num_episodes", "version"
+_COLUMNS, _NUM_EPISODES, _VERSION_ARRAY = "columns", "num_episodes", "version"
 # The flags of d3rlpy 1.
 _TERMINALS, _EPISODE_TERMINALS = "terminals", "episode_terminals"
-_FIRST_VERSION = (OBSERVATIONS, ACTIONS, REWARDS, _TERMINALS, _EPISODE_TERMINALS)
+_V1_ARRAYS = (OBSERVATIONS, ACTIONS, REWARDS, _TERMINALS, _EPISODE_TERMINALS)
 
 
 class D3rlpySource(RowsSource):
@@ -93,12 +93,12 @@ class D3rlpySource(RowsSource):
 
     def _read_index(self, h5_file: Any) -> None:
         """Reads the columns and the number of episodes."""
-        version = as_text(self._value(h5_file, _VERSION))
+        version = as_text(self._value(h5_file, _VERSION_ARRAY))
         if version != VERSION:
             problem = (
                 f"version {version!r}, expected {VERSION!r}: load it with d3rlpy, and dump it again"
             )
-            raise self._file.error(problem, _VERSION)
+            raise self._file.error(problem, _VERSION_ARRAY)
         self._columns = [as_text(name) for name in self._value(h5_file, _COLUMNS)]
         self._count = int(self._value(h5_file, _NUM_EPISODES))
         if self._count < 1 or self._count > len(h5_file):
@@ -120,7 +120,7 @@ class D3rlpySource(RowsSource):
         self._end_rows = np.union1d(np.flatnonzero(self._is_end) + 1, [num_rows])
         self._count = len(self._end_rows)
         other_arrays = {
-            name: self._file.array(h5_file, name) for name in h5_file if name not in _FIRST_VERSION
+            name: self._file.array(h5_file, name) for name in h5_file if name not in _V1_ARRAYS
         }
         rows = [name for name, array in other_arrays.items() if array.shape[:1] == (num_rows,)]
         self._constants = {

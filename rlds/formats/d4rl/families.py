@@ -14,9 +14,9 @@ from pathlib import Path
 
 __all__ = ["DATASETS", "D4rlDataset", "default_boundary", "family_of", "find_dataset"]
 
-_URL = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
+_BASE_URL = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
 # The published datasets with their files and reference scores.
-_TABLE = Path(__file__).with_name("datasets.tsv")
+_TABLE_FILE = Path(__file__).with_name("datasets.tsv")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class D4rlDataset:
     @property
     def url(self) -> str:
         """The download URL of the file."""
-        return f"{_URL}/{self.file}"
+        return f"{_BASE_URL}/{self.file}"
 
 
 def find_dataset(name: str | os.PathLike[str]) -> D4rlDataset | None:
@@ -53,7 +53,7 @@ def find_dataset(name: str | os.PathLike[str]) -> D4rlDataset | None:
     'kitchen/mini_kitchen_microwave_kettle_light_slider-v0.hdf5'
     """
     name = os.path.basename(os.fspath(name)).removesuffix(".hdf5")
-    return DATASETS.get(name) or _BY_FILE.get(name)
+    return DATASETS.get(name) or _DATASET_OF_FILE.get(name)
 
 
 def family_of(name: str | os.PathLike[str]) -> str | None:
@@ -107,13 +107,13 @@ _FAMILY_OF_WORD = {
 
 
 def _read_table() -> Iterator[D4rlDataset]:
-    with _TABLE.open(encoding="utf-8", newline="") as file:
+    with _TABLE_FILE.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
             scores = (float(row[n]) if row[n] else None for n in ("min_score", "max_score"))
             yield D4rlDataset(row["name"], row["family"], row["file"], *scores)
 
 
 DATASETS = {dataset.name: dataset for dataset in _read_table()}
-_BY_FILE = {
+_DATASET_OF_FILE = {
     os.path.basename(dataset.file).removesuffix(".hdf5"): dataset for dataset in DATASETS.values()
 }

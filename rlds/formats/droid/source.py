@@ -31,8 +31,8 @@ from rlds_ecosystem.model.fields import Field
 
 __all__ = ["DroidSource"]
 
-_TRAJECTORY, _METADATA, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "MP4")
-_ROLES = ("wrist", "ext1", "ext2")
+_TRAJECTORY_FILE, _METADATA_PREFIX, _VIDEOS = "trajectory.h5", "metadata_", ("recordings", "MP4")
+_CAMERA_ROLES = ("wrist", "ext1", "ext2")
 _IMAGES = "observation/images"
 _RATE_HZ = 15
 # The maximum number of levels of folders between the root and the episodes.
@@ -91,14 +91,14 @@ class DroidSource(Hdf5EpisodesSource):
         root = stores.as_path(os.path.abspath(path) if stores.is_local(path) else path)
         folders = sorted(_walk(root, _MAX_LEVELS), key=lambda path: natural_order(os.fspath(path)))
         if not folders:
-            raise FileNotFoundError(f"{os.fspath(path)!r} has no {_TRAJECTORY} below it.")
+            raise FileNotFoundError(f"{os.fspath(path)!r} has no {_TRAJECTORY_FILE} below it.")
         uuids = [_uuid_of(folder) for folder in folders]
         episodes = []
         for uuid, folder in zip(uuids, folders, strict=True):
             name = os.fspath(folder).removeprefix(os.fspath(root)).strip("/") or str(folder.name)
             key = uuid if uuid and uuids.count(uuid) == 1 else name
-            file = folder / _TRAJECTORY
-            episodes.append(Hdf5Episode(key, file, f"{name}/{_TRAJECTORY}"))
+            file = folder / _TRAJECTORY_FILE
+            episodes.append(Hdf5Episode(key, file, f"{name}/{_TRAJECTORY_FILE}"))
         self._set_episodes({"train": episodes})
 
     def _group(self, hdf5: Hdf5File, file: Any, episode: Hdf5Episode) -> EpisodeGroup:
@@ -111,7 +111,7 @@ class DroidSource(Hdf5EpisodesSource):
         serials = {role: serial for serial, role in _roles(_metadata_of(episode)).items()}
         files = {
             f"{_IMAGES}/{role}{kind}": videos / f"{serials.get(role, role)}{ending}.mp4"
-            for role in _ROLES
+            for role in _CAMERA_ROLES
             if serials.get(role, role).isalnum()
             for kind, ending in (("", ""), ("_stereo", "-stereo"))
         }
@@ -150,7 +150,7 @@ class DroidSource(Hdf5EpisodesSource):
         files = []
         for _, file, _ in self._episodes["train"]:
             folder, uuid = file.parent, _uuid_of(file.parent)
-            episode_files = [file, *([folder / f"{_METADATA}{uuid}.json"] if uuid else [])]
+            episode_files = [file, *([folder / f"{_METADATA_PREFIX}{uuid}.json"] if uuid else [])]
             videos = folder.joinpath(*_VIDEOS)
             if videos.is_dir():
                 names = [entry.name for entry in stores.list_directory(videos)]
@@ -190,9 +190,9 @@ def _as_json(value: Any) -> Any:
 def _metadata_of(episode: Hdf5Episode) -> dict[str, Any]:
     folder = episode.file.parent
     if not (uuid := _uuid_of(folder)):
-        problem = f"the file {_METADATA}<uuid>.json is missing"
+        problem = f"the file {_METADATA_PREFIX}<uuid>.json is missing"
         raise SourceError(problem, file=folder, episode=episode.key)
-    file = folder / f"{_METADATA}{uuid}.json"
+    file = folder / f"{_METADATA_PREFIX}{uuid}.json"
     check_is_file(file)
     with source_errors(file, episode=episode.key):
         metadata = json.loads(file.read_bytes())
@@ -203,7 +203,7 @@ def _metadata_of(episode: Hdf5Episode) -> dict[str, Any]:
 
 def _roles(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Returns the roles of cameras, by their serial numbers."""
-    roles = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _ROLES}
+    roles = {str(metadata.get(f"{role}_cam_serial") or ""): role for role in _CAMERA_ROLES}
     return {serial: role for serial, role in roles.items() if serial}
 
 
@@ -211,8 +211,8 @@ def _uuid_of(folder: epath.Path) -> str:
     """Returns the UUID of the metadata file in a folder; empty if there is none."""
     for entry in stores.list_directory(folder):
         name = str(entry.name)
-        if name.startswith(_METADATA) and name.endswith(".json") and not entry.is_dir:
-            return name[len(_METADATA) : -len(".json")]
+        if name.startswith(_METADATA_PREFIX) and name.endswith(".json") and not entry.is_dir:
+            return name[len(_METADATA_PREFIX) : -len(".json")]
     return ""
 
 
@@ -221,8 +221,8 @@ def _walk(folder: epath.Path, levels: int) -> Iterator[epath.Path]:
     if not folder.is_dir():
         return
     names = [entry.name for entry in stores.list_directory(folder)]
-    if _TRAJECTORY in names or any(
-        name.startswith(_METADATA) and name.endswith(".json") for name in names
+    if _TRAJECTORY_FILE in names or any(
+        name.startswith(_METADATA_PREFIX) and name.endswith(".json") for name in names
     ):
         yield folder
         return

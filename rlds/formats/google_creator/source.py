@@ -49,14 +49,14 @@ from rlds_ecosystem.model.json_values import to_json
 
 __all__ = ["RldsCreatorSource", "pickles_in"]
 
-_SPECS = ("observation_spec", "action_spec", "reward_spec", "discount_spec")
-_TAG = "tag:"
+_SPEC_FIELDS = ("observation_spec", "action_spec", "reward_spec", "discount_spec")
+_TAG_PREFIX = "tag:"
 _IMAGE, _KEYS, _INFO = "image", "keys", "info"
 _TAGS, _NOTES = "tags", "notes"
 _NUM_STEPS, _TOTAL_REWARD = "num_steps", "total_reward"
 # Numbers with a type of Python, not of the environment.
 _NUMBER_DTYPES = {"episode_index": np.int64, _NUM_STEPS: np.int64, _TOTAL_REWARD: np.float64}
-_JPEG = b"\xff\xd8\xff"
+_JPEG_MAGIC = b"\xff\xd8\xff"
 # The limit of nested features; Protobuf cannot read much deeper nesting.
 _MAX_NESTING = 25
 # The limit of the size of an episode.
@@ -108,7 +108,7 @@ class RldsCreatorSource(Source):
         with source_errors(self._path / self._names[0]):
             first = self._load(self._names[0])
             steps, metadata = self._columns(first, self._names[0])
-            self._recorded_specs = {name: first[name] for name in _SPECS}
+            self._recorded_specs = {name: first[name] for name in _SPEC_FIELDS}
             step_fields = {
                 name.removesuffix("_spec"): spec
                 for name, spec in self._recorded_specs.items()
@@ -193,7 +193,7 @@ class RldsCreatorSource(Source):
             raise SourceError(str(error), file=file) from error
         if not isinstance(episode, dict):
             raise SourceError(f"{type(episode).__name__}, expected a dict", file=file)
-        for field in ("metadata", "steps", *_SPECS):
+        for field in ("metadata", "steps", *_SPEC_FIELDS):
             if field not in episode:
                 problem = f"missing; the episode has {list(episode)}"
                 raise SourceError(problem, file=file, field=field)
@@ -224,7 +224,7 @@ class RldsCreatorSource(Source):
         """Returns the steps up to the truncating tag, and whether there is such a tag."""
         for index, step in enumerate(steps):
             data = step.custom_data if isinstance(step.custom_data, dict) else {}
-            if any(data.get(f"{_TAG}{label}") for label in self._end_tags):
+            if any(data.get(f"{_TAG_PREFIX}{label}") for label in self._end_tags):
                 return steps[: index + 1], True
         return steps, False
 
@@ -364,7 +364,7 @@ def _image_field(steps: Mapping[str, Any], file: epath.Path) -> Field | None:
     column = steps.get(_IMAGE)
     if not isinstance(column, np.ndarray) or column.dtype != object:
         return None
-    if not isinstance(column[0], bytes) or not column[0].startswith(_JPEG):
+    if not isinstance(column[0], bytes) or not column[0].startswith(_JPEG_MAGIC):
         return None
     # The player may resize the screen.
     return Field(np.uint8, (None, None, _channels(column[0], file, 0)), encoding="jpeg")

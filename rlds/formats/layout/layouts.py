@@ -43,7 +43,7 @@ QUESTIONS: Mapping[str, str] = {
 }
 """Explanations of the keys, for users."""
 
-_EXPECTED = {
+_EXPECTED_VALUES = {
     "dtype": "a dtype of numbers, such as float32",
     "time_limit": "a number of steps",
     "final_observation": QUESTIONS["final_observation"],
@@ -237,7 +237,7 @@ class _Parser:
         except msgspec.ValidationError:
             literals = [t for t in (kind, *get_args(kind)) if get_origin(t) is Literal]
             choices = " or ".join(map(str, get_args(literals[0]))) if literals else ""
-            expected = _EXPECTED.get(location.rpartition("/")[2], choices)
+            expected = _EXPECTED_VALUES.get(location.rpartition("/")[2], choices)
             expected = expected or "a name; put it in quotes"
             self._fail(location, f"got {_describe(value)}, expected {expected}")
 

@@ -22,7 +22,7 @@ from rlds_ecosystem.model.nests import conflicts, root_of
 __all__ = ["propose_layout"]
 
 # Common names of arrays, and the paths of their fields.
-_ROLES = (
+_FIELD_PATTERNS = (
     (re.compile(r"(rew|rews|rewards?)\Z"), rlds.REWARD),
     (re.compile(r"(act|acts|actions?|controls?|cmd|commands?)\b"), rlds.ACTION),
     (
@@ -37,7 +37,7 @@ _EPISODE_NAME = re.compile(r"\w*(episode|traj|demo)\w*")
 _PLAIN_SCALAR = re.compile(
     r"(?!(true|false|yes|no|on|off|null)\Z)[A-Za-z_][\w./-]*\Z", re.IGNORECASE
 )
-_RESERVED = (*rlds.STEP_FLAGS, "leftover", "source", "episode_id")
+_RESERVED_NAMES = (*rlds.STEP_FLAGS, "leftover", "source", "episode_id")
 _MAX_FIELDS, _MAX_ROWS = 200, 1 << 24
 
 
@@ -216,7 +216,7 @@ def _field_path(name: str, names: dict[str, str]) -> str:
     """Returns the field path for the name of an array."""
     stem = re.sub(r"/?\*?\.[A-Za-z]\w*(?=/|\Z)", "", name).strip("/") or "image"
     root, _, suffix = stem.partition("/")
-    for pattern, path in _ROLES:
+    for pattern, path in _FIELD_PATTERNS:
         if pattern.match(root.lower()) and suffix:
             return _unused_path(f"{path}/{suffix}", names)
         if pattern.match(_basename(stem).lower()):
@@ -228,7 +228,7 @@ def _field_path(name: str, names: dict[str, str]) -> str:
 def _unused_path(path: str, names: dict[str, str]) -> str:
     """Returns an unused field path."""
     count, name = 1, path
-    while name in names or conflicts(names, name) or root_of(name) in _RESERVED:
+    while name in names or conflicts(names, name) or root_of(name) in _RESERVED_NAMES:
         count, name = count + 1, f"{path}_{count}"
     return name
 

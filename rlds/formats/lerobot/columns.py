@@ -27,7 +27,7 @@ __all__ = ["DataColumn", "data_column", "decode_values", "find_contradiction", "
 MakeError: TypeAlias = Callable[..., SourceError]
 
 # The names of dtypes in NumPy, if they differ from Arrow.
-_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+_FLOAT_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ def data_column(arrow_field: Any, feature: LeRobotFeature | None) -> DataColumn:
         kind = _storage_type(kind.value_type)
     doc = str(feature.raw.get("doc", "")) if feature is not None else ""
     if _is_number(kind):
-        dtype = np.dtype(_FLOATS.get(str(kind), str(kind)))
+        dtype = np.dtype(_FLOAT_DTYPES.get(str(kind), str(kind)))
         names = feature.element_names if feature is not None else None
         if feature is not None and shape and len(shape) in (1, len(feature.shape)):
             shape = list(feature.shape)

@@ -57,7 +57,7 @@ Frames: TypeAlias = Clip | Span
 # The default size limits of files in LeRobot, in MB.
 _DEFAULT_SIZES_MB = {"data_files_size_in_mb": 100, "video_files_size_in_mb": 200}
 # Entries of `info.json` in one version only.
-_VERSION_ENTRIES = {"total_videos", "total_chunks", *_DEFAULT_SIZES_MB}
+_ONE_VERSION_ENTRIES = {"total_videos", "total_chunks", *_DEFAULT_SIZES_MB}
 PATHS: Mapping[Version, tuple[str, str]] = {
     "v3.0": (
         "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
@@ -305,7 +305,7 @@ class DatasetFiles(abc.ABC):
                 name: {**old, **features.get(name, {})} for name, old in raw["features"].items()
             },
         }
-        info |= {name: raw[name] for name in raw if name not in {*info, *_VERSION_ENTRIES}}
+        info |= {name: raw[name] for name in raw if name not in {*info, *_ONE_VERSION_ENTRIES}}
         write_json(self._directory / layout.INFO, info)
         return DatasetState(
             self._num_episodes,

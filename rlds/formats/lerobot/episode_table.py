@@ -35,7 +35,7 @@ _FROM, _TO = "dataset_from_index", "dataset_to_index"
 _FILE, _ROW_OR_OFFSET = "file of the table", "row or offset"
 # The first row of an episode in its data file.
 _FIRST_ROW = "first row"
-_MAX_INDEX, _NO_NEXT_S = 1 << 62, 1e18
+_MAX_INDEX, _NEVER_S = 1 << 62, 1e18
 # The number of rows to read at once from a wide table, which is as fast as reading one row.
 _ROWS_PER_READ = 64
 
@@ -182,7 +182,7 @@ class EpisodeMetadata:
             chunk, file_index, from_s, to_s = map(cells.get, layout.video_columns(name))
             file = self._info.video_file(index, name, chunk or 0, file_index or 0)
             is_whole_file = bool(cells.get(_single_episode_column(name), True))
-            next_start = cells.get(_next_start_column(name), _NO_NEXT_S)
+            next_start = cells.get(_next_start_column(name), _NEVER_S)
             videos[name] = VideoSpan(file, from_s or 0.0, to_s, is_whole_file, next_start)
         file = self._info.data_file(index, *(cells.get(name, 0) for name in _DATA_FILE))
         is_whole_file = not self._info.is_v3
@@ -326,8 +326,8 @@ class EpisodeMetadata:
             columns[_single_episode_column(video)] = np.bincount(groups)[groups] == 1
             start_times = columns[layout.video_columns(video)[2]]
             order = np.lexsort((start_times, groups))
-            next_starts = np.append(start_times[order][1:], _NO_NEXT_S)
-            next_starts[np.diff(groups[order], append=-1) != 0] = _NO_NEXT_S
+            next_starts = np.append(start_times[order][1:], _NEVER_S)
+            next_starts[np.diff(groups[order], append=-1) != 0] = _NEVER_S
             columns[_next_start_column(video)] = np.empty_like(next_starts)
             columns[_next_start_column(video)][order] = next_starts
         return columns

@@ -28,9 +28,9 @@ __all__ = [
 REWARD, DONE, TRUNCATED = "next.reward", "next.done", "next.truncated"
 
 # Reserved names of LeRobot.
-_RESERVED = {*DEFAULT_COLUMNS, "task", "language_persistent", "language_events"}
+_RESERVED_NAMES = {*DEFAULT_COLUMNS, "task", "language_persistent", "language_events"}
 # The usual paths of the instruction.
-_INSTRUCTIONS = ("language_instruction", "observation/natural_language_instruction")
+_INSTRUCTION_PATHS = ("language_instruction", "observation/natural_language_instruction")
 _MAX_DIMS = 5
 # The dtypes of torch, which has no uint64.
 _DTYPES = {"bool", *(f"{kind}int{size}" for kind in ("", "u") for size in (8, 16, 32)), "int64"}
@@ -109,7 +109,7 @@ def find_instruction(texts: Collection[str]) -> str:
     >>> find_instruction(["note", "instruction"]), find_instruction(["prompt", "instruction"])
     ('instruction', '')
     """
-    for path in _INSTRUCTIONS:
+    for path in _INSTRUCTION_PATHS:
         if path in texts:
             return path
     paths = [path for path in texts if is_instruction(path)]
@@ -137,7 +137,7 @@ def _name(path: str, field: Field) -> str:
 
 def choose_name(name: str, used: Iterable[str]) -> str:
     """Returns an unused name of a feature that is similar to a requested name."""
-    used = {*used, *_RESERVED}
+    used = {*used, *_RESERVED_NAMES}
     if name in used or not name.strip("."):
         name = f"{rlds.STEPS}.{name}"
     return unused_name(name, used)

@@ -51,7 +51,7 @@ _MAX_QUANTILE_COLUMNS = 4096
 # The number of episodes whose moments are merged together, and the limit of bytes of pending rows.
 _EPISODES_PER_MERGE, _MAX_PENDING_BYTES = 100, 1 << 20
 # The size limit of columns whose statistics are computed together.
-_MAX_BATCHED = 1 << 14
+_MAX_BATCHED_ELEMENTS = 1 << 14
 # Bisection steps in the search for a quantile of images.
 _BISECTION_STEPS = 40
 
@@ -87,7 +87,7 @@ def _elements(column: np.ndarray) -> np.ndarray:
 
 def statistics_by_column(columns: Mapping[str, np.ndarray]) -> dict[str, Statistics]:
     """Returns the statistics of numeric features in an episode; small features share a pass."""
-    small = {name: _elements(c) for name, c in columns.items() if c.size <= _MAX_BATCHED}
+    small = {name: _elements(c) for name, c in columns.items() if c.size <= _MAX_BATCHED_ELEMENTS}
     features = {name: column_statistics(c) for name, c in columns.items() if name not in small}
     for num_rows in {column.shape[1] for column in small.values()}:
         names = [name for name, column in small.items() if column.shape[1] == num_rows]

@@ -45,7 +45,7 @@ SUBTASKS_TABLE = "subtasks"
 FEATURE: Mapping[str, Any] = {"dtype": "language", "shape": [1], "names": None}
 
 # The group of labels of steps; see `rlds.labels.labelled`.
-_LABEL = "label"
+_LABEL_GROUP = "label"
 # The tolerance between times of texts and times of rows, in seconds.
 _TIME_TOLERANCE_S = 1e-4
 
@@ -82,7 +82,7 @@ def find_labels(fields: Iterable[str]) -> dict[str, str]:
     >>> find_labels(["label/subtask", "label/slip", "action"])
     {'label/subtask': 'subtask'}
     """
-    styles = {f"{_LABEL}/{style}": style for style in STYLES}
+    styles = {f"{_LABEL_GROUP}/{style}": style for style in STYLES}
     return {path: styles[path] for path in fields if path in styles}
 
 

@@ -111,11 +111,11 @@ EPISODE_GROUPS = ("data/", "meta/episodes/", "stats/", "videos/")
 
 _REWARD = "next.reward"
 # The quantisation of depths to 12 bits in the `info` of a video, for `DepthCodes`.
-_CODES = ("video.depth_min", "video.depth_max", "video.shift", "video.use_log")
-_CAMERAS = f"{rlds.OBSERVATION}/images/"
+_DEPTH_CODE_KEYS = ("video.depth_min", "video.depth_max", "video.shift", "video.use_log")
+_CAMERAS_PREFIX = f"{rlds.OBSERVATION}/images/"
 _TEMPLATE_FIELDS = ("episode_chunk", "episode_index", "chunk_index", "file_index")
 _PLACEHOLDER = re.compile(rf"\{{(video_key|({'|'.join(_TEMPLATE_FIELDS)})(:0?[0-9]{{1,2}}d)?)\}}")
-_CHANNELS = re.compile(r"channels?|rgb|c", re.IGNORECASE)
+_CHANNELS_NAME = re.compile(r"channels?|rgb|c", re.IGNORECASE)
 _MAX_DIMS = 5
 
 
@@ -183,7 +183,7 @@ class LeRobotFeature:
         if len(shape) != 3:
             raise ValueError(f"shape {self.shape}, expected height, width and channels")
         names = _flatten_names(self.raw.get("names"))
-        channel_axes = [axis for axis, name in enumerate(names) if _CHANNELS.fullmatch(name)]
+        channel_axes = [axis for axis, name in enumerate(names) if _CHANNELS_NAME.fullmatch(name)]
         if len(names) == 3 and len(channel_axes) == 1:
             channels = channel_axes[0]
         else:
@@ -308,7 +308,7 @@ def depth_info(field: Field) -> dict[str, Any]:
     if field.unit in PER_METRE:
         info["depth_unit"] = field.unit
     if (codes := field.codes) is not None:
-        info |= dict(zip(_CODES, (codes.low, codes.high, codes.shift, codes.is_log)))
+        info |= dict(zip(_DEPTH_CODE_KEYS, (codes.low, codes.high, codes.shift, codes.is_log)))
     return info
 
 
@@ -370,9 +370,9 @@ def step_paths(names: Iterable[str], *, flat_cameras: bool = False) -> dict[str,
         for name, path in paths.items():
             if path.startswith("actions/") or path == "actions":
                 paths[name] = rlds.ACTION + path.removeprefix("actions")
-    cameras = [name for name, path in paths.items() if path.startswith(_CAMERAS)]
+    cameras = [name for name, path in paths.items() if path.startswith(_CAMERAS_PREFIX)]
     for name in cameras if flat_cameras else ():
-        flat = f"{rlds.OBSERVATION}/{paths[name].removeprefix(_CAMERAS)}"
+        flat = f"{rlds.OBSERVATION}/{paths[name].removeprefix(_CAMERAS_PREFIX)}"
         other_paths = (path for path in paths.values() if path != paths[name])
         if not any(is_below(other, flat) or is_below(flat, other) for other in other_paths):
             paths[name] = flat
@@ -412,7 +412,7 @@ def _read_depth(raw: Mapping[str, Any]) -> tuple[str | None, DepthCodes | None]:
     """
     info = raw.get("info")
     info = info if isinstance(info, Mapping) else {}
-    codes: dict[str, Any] = {name: info.get(name) for name in _CODES}
+    codes: dict[str, Any] = {name: info.get(name) for name in _DEPTH_CODE_KEYS}
     unit = info.get("depth_unit")
     if unit not in (None, *PER_METRE):
         raise ValueError(f"depth_unit: {unit!r:.100}, expected one of {[*PER_METRE]}")

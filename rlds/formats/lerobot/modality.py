@@ -21,10 +21,10 @@ __all__ = ["MODALITY", "find_text_tables", "make_modality", "read_modality", "re
 
 MODALITY = "meta/modality.json"
 
-_ORIGINAL = "original_key"
+_ORIGINAL_KEY = "original_key"
 # The default features of slices in GR00T.
-_DEFAULTS = {"state": "observation.state", "action": rlds.ACTION}
-_ANNOTATION, _TEXT = "annotation", "human.action.task_description"
+_DEFAULT_FEATURES = {"state": "observation.state", "action": rlds.ACTION}
+_ANNOTATION, _TASK_TEXT_KEY = "annotation", "human.action.task_description"
 # Words in element names, by joint group; the default is the arm.
 _GROUP_WORDS = {
     "gripper": {"gripper", "claw", "finger", "fingers", "jaw"},
@@ -33,8 +33,8 @@ _GROUP_WORDS = {
     "leg": {"leg", "hip", "knee", "ankle", "foot"},
     "base": {"base", "wheel", "torso", "mobile"},
 }
-_ARM, _SIDES = "arm", ("left", "right")
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_ARM_GROUP, _SIDES = "arm", ("left", "right")
+_WORD_PATTERN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def make_modality(features: Iterable[LeRobotFeature]) -> dict[str, Any]:
@@ -50,16 +50,16 @@ def make_modality(features: Iterable[LeRobotFeature]) -> dict[str, Any]:
         name = feature.name
         if feature.is_video:
             key = unused_name(name.rpartition(".")[2], content["video"])
-            content["video"][key] = {_ORIGINAL: name}
+            content["video"][key] = {_ORIGINAL_KEY: name}
             continue
         kind = rlds.ACTION if name.split(".")[0] == rlds.ACTION else "state"
         is_robot = kind == rlds.ACTION or name.startswith(f"{rlds.OBSERVATION}.")
         if is_robot and len(feature.shape) == 1 and feature.dtype.startswith(("float", "int")):
-            source = {} if name in _DEFAULTS.values() else {_ORIGINAL: name}
+            source = {} if name in _DEFAULT_FEATURES.values() else {_ORIGINAL_KEY: name}
             for group, start, end in _joint_groups(feature):
                 key = unused_name(group, content[kind])
                 content[kind][key] = {**source, "start": start, "end": end}
-    return {**content, _ANNOTATION: {_TEXT: {_ORIGINAL: "task_index"}}}
+    return {**content, _ANNOTATION: {_TASK_TEXT_KEY: {_ORIGINAL_KEY: "task_index"}}}
 
 
 def read_modality(root: epath.Path) -> str:
@@ -113,20 +113,20 @@ def _rename_entries(
         old = _source_feature(kind, key, entry)
         new = names.get(old, old)
         if new is not None:
-            renamed[key] = entry if new == old else {**entry, _ORIGINAL: new}
+            renamed[key] = entry if new == old else {**entry, _ORIGINAL_KEY: new}
     return renamed
 
 
 def _source_feature(kind: str, key: str, entry: Mapping[str, Any]) -> Any:
     """Returns the feature of an entry, which is a slice of it."""
     default = {"video": f"observation.images.{key}", _ANNOTATION: f"{_ANNOTATION}.{key}"}
-    return entry.get(_ORIGINAL, _DEFAULTS.get(kind, default.get(kind)))
+    return entry.get(_ORIGINAL_KEY, _DEFAULT_FEATURES.get(kind, default.get(kind)))
 
 
 def _joint_groups(feature: LeRobotFeature) -> Iterator[tuple[str, int, int]]:
     """Yields the joint groups of a feature: name, first element, and end."""
     names = [_joint_group(name) for name in feature.element_names or ()]
-    if {*names} <= {_ARM}:
+    if {*names} <= {_ARM_GROUP}:
         names = [feature.name.rpartition(".")[2]] * feature.shape[0]
     start = 0
     for end in range(1, len(names) + 1):
@@ -137,7 +137,7 @@ def _joint_groups(feature: LeRobotFeature) -> Iterator[tuple[str, int, int]]:
 
 def _joint_group(name: str) -> str:
     """Returns the joint group of an element, such as `left_gripper`."""
-    words = [word.lower() for word in _WORDS.findall(name)]
-    group = next((group for group, terms in _GROUP_WORDS.items() if terms & {*words}), _ARM)
+    words = [word.lower() for word in _WORD_PATTERN.findall(name)]
+    group = next((group for group, terms in _GROUP_WORDS.items() if terms & {*words}), _ARM_GROUP)
     side = next((word for word in words if word in _SIDES), "")
     return f"{side}_{group}" if side else group

@@ -47,7 +47,7 @@ from rlds_ecosystem.model.nests import leaves_at, lookup
 
 __all__ = ["LeRobotBackendWriter", "add_recordings", "find_recordings", "unfinished_files"]
 
-_TABLES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which they are written.
+_TABLE_FILES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which they are written.
 _JOURNAL_FILE = "appending.json"
 _TASK = "task"
 _THREAD_NAME = "envlogger-lerobot"
@@ -412,11 +412,11 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 state = writer.finish(rows.info_entries())
             self._check_features(state.info)
             files = [file.relative_to(draft) for file in sorted(draft.rglob("*")) if file.is_file()]
-            names = [os.fspath(name) for name in files if os.fspath(name) not in _TABLES]
-            self._old_tables = {name: _read_if_exists(self._root / name) for name in _TABLES}
+            names = [os.fspath(name) for name in files if os.fspath(name) not in _TABLE_FILES]
+            self._old_tables = {name: _read_if_exists(self._root / name) for name in _TABLE_FILES}
             self._write_journal(folder, state.num_episodes, names)
             # The tables are replaced last: until then, readers see the old dataset.
-            for name in (*sorted(names, reverse=True), *_TABLES):
+            for name in (*sorted(names, reverse=True), *_TABLE_FILES):
                 (self._root / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(draft / name, self._root / name)
         finally:

@@ -29,9 +29,9 @@ _Struct = dict[int, tuple[int, Any]]
 
 # The field ids of page headers, by type of page.
 _TYPE, _SIZE, _DATA, _DICTIONARY, _DATA_2 = 1, 3, 5, 7, 8
-_HEADERS = {0: _DATA, 2: _DICTIONARY, 3: _DATA_2}
+_PAGE_HEADER_FIELDS = {0: _DATA, 2: _DICTIONARY, 3: _DATA_2}
 # The encodings of writers: plain, run lengths, dictionary indices.
-_ENCODINGS = (_I32, [0, 3, 8])
+_ENCODINGS_LIST = (_I32, [0, 3, 8])
 _SNAPPY = 1
 
 
@@ -116,7 +116,7 @@ def _pages(data: bytes) -> Iterator[_Page]:
             header, start = _read_struct(file), file.tell()
             kinds = {name: header[name][0] for name in (_TYPE, _SIZE)}
             kind = header[_TYPE][1]
-            num_values, end = header[_HEADERS[kind]][1][1][1], start + header[_SIZE][1]
+            num_values, end = header[_PAGE_HEADER_FIELDS[kind]][1][1][1], start + header[_SIZE][1]
         except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
             return
         if {*kinds.values()} != {_I32} or not start <= end <= len(data) or num_values < 0:
@@ -189,7 +189,7 @@ def _footer_entry(group: _Group, pages: Sequence[_Page], chunks: Sequence[_Struc
         data = [pages[n] for n in span if not pages[n].is_dictionary]
         metadata = {
             1: chunk[3][1][1],
-            2: (_LIST, _ENCODINGS),
+            2: (_LIST, _ENCODINGS_LIST),
             3: chunk[3][1][3],
             4: (_I32, _SNAPPY),
             5: (_I64, sum(page.num_values for page in data)),

@@ -43,7 +43,7 @@ from rlds_ecosystem.model.nests import leaves_at, nest, root_of
 
 __all__ = ["EnvLoggerExport"]
 
-_SPECS = "environment_specs"
+_SPECS_KEY = "environment_specs"
 _SPEC_FIELDS = (rlds.OBSERVATION, *TRANSITION_FIELDS)
 
 
@@ -147,7 +147,7 @@ class EnvLoggerExport(Export):
         if lineage.KEY in metadata:  # The nesting of values in logs is limited.
             metadata[lineage.KEY] = json.dumps(metadata[lineage.KEY], ensure_ascii=False)
         if self._log is None:
-            return {**_with_tuples(metadata), _SPECS: self._specs()}
+            return {**_with_tuples(metadata), _SPECS_KEY: self._specs()}
         previous = self._log.source_info.metadata
         new = {name: value for name, value in metadata.items() if previous.get(name) != value}
         return {**self._log.recorded_metadata(), **_with_tuples(new)}

@@ -61,8 +61,8 @@ TABLE = Hdf5Table(
     terminal="terminated",
 )
 
-_GROUP = re.compile(rf"{TRAJECTORY}(\d+)")
-_SEED, _SEED_KNOWN, _MODE = "episode_seed", "episode_seed_known", "control_mode"
+_GROUP_NAME = re.compile(rf"{TRAJECTORY}(\d+)")
+_SEED_KEY, _SEED_KNOWN_FIELD, _CONTROL_MODE = "episode_seed", "episode_seed_known", "control_mode"
 
 
 class ManiSkillSource(Hdf5EpisodesSource):
@@ -108,8 +108,8 @@ class ManiSkillSource(Hdf5EpisodesSource):
         with self._hdf5.read() as file:
             names = [name for name in file if isinstance(name, str)]
             self._file_attributes = read_attributes(self._hdf5, file, "")
-        self._unknown_names = [name for name in names if not _GROUP.fullmatch(name)]
-        matches = [match for name in names if (match := _GROUP.fullmatch(name))]
+        self._unknown_names = [name for name in names if not _GROUP_NAME.fullmatch(name)]
+        matches = [match for name in names if (match := _GROUP_NAME.fullmatch(name))]
         self._names = {int(match[1]): match[0] for match in matches}
         if not self._names:
             raise SourceError(f"no group {TRAJECTORY}0, ...", file=self._path)
@@ -153,23 +153,23 @@ class ManiSkillSource(Hdf5EpisodesSource):
 
     def _other_values(self, episode: Hdf5Episode) -> Mapping[str, Any]:
         entry = self._entry(episode)
-        seed, mode = entry.get(_SEED), entry.get(_MODE)
+        seed, mode = entry.get(_SEED_KEY), entry.get(_CONTROL_MODE)
         is_known = isinstance(seed, int) and -(2**63) <= seed < 2**63
-        with source_errors(self._json_file, field=_MODE):
+        with source_errors(self._json_file, field=_CONTROL_MODE):
             mode = mode.encode().decode() if isinstance(mode, str) else ""
         return {
             ENTRY: json.dumps(entry) if entry else "",
-            _SEED: np.int64(seed if is_known and seed is not None else 0),
-            _SEED_KNOWN: np.bool_(is_known),
-            _MODE: mode,
+            _SEED_KEY: np.int64(seed if is_known and seed is not None else 0),
+            _SEED_KNOWN_FIELD: np.bool_(is_known),
+            _CONTROL_MODE: mode,
         }
 
     def _other_fields(self) -> Mapping[str, Field]:
         return {
             ENTRY: Field(str),
-            _SEED: Field(np.int64),
-            _SEED_KNOWN: Field(np.bool_),
-            _MODE: Field(str),
+            _SEED_KEY: Field(np.int64),
+            _SEED_KNOWN_FIELD: Field(np.bool_),
+            _CONTROL_MODE: Field(str),
         }
 
     @property

@@ -28,8 +28,8 @@ __all__ = [
 ID, TOTAL_STEPS, _SEED, OPTIONS = "id", "total_steps", "seed", "options"
 _SEPARATE_ATTRIBUTES = (ID, TOTAL_STEPS, _SEED, OPTIONS)
 _RECORDED_ID, _SEED_KNOWN, _OPTIONS_KNOWN = "recorded_episode_id", "seed_known", "options_known"
-_ATTRIBUTES, IRREGULAR = "attributes", "irregular"
-_ABSENT = "absent"
+_ATTRIBUTES_GROUP, IRREGULAR = "attributes", "irregular"
+_ABSENT_KEY = "absent"
 
 
 def episode_fields(common: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def episode_fields(common: Mapping[str, np.ndarray]) -> dict[str, Any]:
         _SEED_KNOWN: np.bool_,
         OPTIONS: Field(str),
         _OPTIONS_KNOWN: np.bool_,
-        **({_ATTRIBUTES: attributes} if attributes else {}),
+        **({_ATTRIBUTES_GROUP: attributes} if attributes else {}),
         IRREGULAR: Field(str),
     }
 
@@ -76,7 +76,7 @@ def encode_attributes(
     }
     if common:
         arrays = {name: np.asarray(attributes[name]) for name in common}
-        fields[_ATTRIBUTES] = {
+        fields[_ATTRIBUTES_GROUP] = {
             name: str(value) if value.dtype.kind == "U" else value for name, value in arrays.items()
         }
     encoded = {
@@ -84,7 +84,7 @@ def encode_attributes(
         for name, value in attributes.items()
         if name not in common and not _has_own_field(name, value, seed, recorded_id)
     }
-    irregular = {_ABSENT: [*absent], _ATTRIBUTES: encoded}
+    irregular = {_ABSENT_KEY: [*absent], _ATTRIBUTES_GROUP: encoded}
     fields[IRREGULAR] = json.dumps({name: value for name, value in irregular.items() if value})
     return fields
 
@@ -107,14 +107,14 @@ def decode_attributes(fields: Mapping[str, Any]) -> dict[str, Any]:
         attributes[_SEED] = int(fields[_SEED])
     if fields[_OPTIONS_KNOWN]:
         attributes[OPTIONS] = json.loads(fields[OPTIONS])
-    attributes |= {name: decode(value) for name, value in fields.get(_ATTRIBUTES, {}).items()}
-    encoded = json.loads(fields[IRREGULAR]).get(_ATTRIBUTES, {})
+    attributes |= {name: decode(value) for name, value in fields.get(_ATTRIBUTES_GROUP, {}).items()}
+    encoded = json.loads(fields[IRREGULAR]).get(_ATTRIBUTES_GROUP, {})
     return attributes | {name: decode_value(value) for name, value in encoded.items()}
 
 
 def absent_infos(fields: Mapping[str, Any]) -> list[str]:
     """Returns the infos that an episode lacks, from the fields of `encode_attributes`."""
-    absent: list[str] = json.loads(fields[IRREGULAR]).get(_ABSENT, [])
+    absent: list[str] = json.loads(fields[IRREGULAR]).get(_ABSENT_KEY, [])
     return absent
 
 

@@ -37,10 +37,10 @@ from rlds_ecosystem.model.nests import has, is_below, leaves_at, put
 
 __all__ = ["Hdf5Storage", "hdf5_writer"]
 
-_FILE = "main_data.hdf5"
-_EPISODE = "episode_"
+_FILE_NAME = "main_data.hdf5"
+_EPISODE_PREFIX = "episode_"
 # The number of episodes whose arrays and attributes are cached.
-_MAX_CACHED = 20_000
+_MAX_CACHED_EPISODES = 20_000
 
 
 class Hdf5Storage(EpisodeStorage):
@@ -52,8 +52,8 @@ class Hdf5Storage(EpisodeStorage):
 
     def __init__(self, directory: pathlib.Path, spaces: Spaces, *, follow_links: bool) -> None:
         super().__init__(directory, spaces)
-        require_files(directory / _FILE)
-        self._file = Hdf5File(directory / _FILE, follow_links=follow_links, whole_arrays=True)
+        require_files(directory / _FILE_NAME)
+        self._file = Hdf5File(directory / _FILE_NAME, follow_links=follow_links, whole_arrays=True)
         self._reader = ArrayReader(self._file)
         self._cached_scans: dict[int, tuple[Mapping[str, StoredArray], Mapping[str, Any]]] = {}
 
@@ -70,12 +70,12 @@ class Hdf5Storage(EpisodeStorage):
 
     @override
     def path(self, index: int) -> str:
-        return f"data/{_FILE}/{_EPISODE}{index}"
+        return f"data/{_FILE_NAME}/{_EPISODE_PREFIX}{index}"
 
     @override
     def indices(self) -> list[int]:
         with self._file.read() as file:
-            names = [name.removeprefix(_EPISODE) for name in file]
+            names = [name.removeprefix(_EPISODE_PREFIX) for name in file]
         return sorted(int(name) for name in names if name.isdecimal())
 
     @override
@@ -104,7 +104,7 @@ class Hdf5Storage(EpisodeStorage):
 
     @contextlib.contextmanager
     def _open_group(self, index: int) -> Iterator[Any]:
-        name = f"{_EPISODE}{index}"
+        name = f"{_EPISODE_PREFIX}{index}"
         with (
             self._file.read() as file,
             source_errors(functools.partial(self._locate, index), episode=index),
@@ -123,7 +123,7 @@ class Hdf5Storage(EpisodeStorage):
             return self._cached_scans[index]
         content = self._arrays(group, index), self._attributes(group, index)
         # The target of a link may change at any time.
-        if len(self._cached_scans) < _MAX_CACHED and not self._file.follow_links:
+        if len(self._cached_scans) < _MAX_CACHED_EPISODES and not self._file.follow_links:
             self._cached_scans[index] = content
         return content
 
@@ -166,12 +166,12 @@ class Hdf5Storage(EpisodeStorage):
 @contextlib.contextmanager
 def hdf5_writer(directory: pathlib.Path, compression: str | None = None) -> Iterator[Writer]:
     """Creates the file; yields a function that writes an episode to it."""
-    with new_file(directory / _FILE, ordered=True) as (file, check), StagedFiles() as staged:
+    with new_file(directory / _FILE_NAME, ordered=True) as (file, check), StagedFiles() as staged:
 
         def write(index: int, episode: RawEpisode | Location) -> None:
-            name = f"{_EPISODE}{index}"
+            name = f"{_EPISODE_PREFIX}{index}"
             if isinstance(episode, Location):
-                staged.copy(episode.source, {f"{_EPISODE}{episode.index}": name}, file)
+                staged.copy(episode.source, {f"{_EPISODE_PREFIX}{episode.index}": name}, file)
                 file[name].attrs.modify(ID, index)
             else:
                 _write_episode(file.create_group(name), compression, episode)

@@ -71,10 +71,10 @@ __all__ = ["METADATA_KEY", "MinariSource", "field_path", "recognizes"]
 # The metadata key for the content of Minari's metadata.json.
 METADATA_KEY = "minari"
 
-_FLAGS = (TERMINATIONS, TRUNCATIONS)
+_FLAG_COLUMNS = (TERMINATIONS, TRUNCATIONS)
 _OBSERVATION_COLUMNS = (OBSERVATIONS, INFOS)
 # The new names of columns in steps.
-_FIELDS = {OBSERVATIONS: rlds.OBSERVATION, ACTIONS: rlds.ACTION, REWARDS: rlds.REWARD}
+_FIELD_OF_COLUMN = {OBSERVATIONS: rlds.OBSERVATION, ACTIONS: rlds.ACTION, REWARDS: rlds.REWARD}
 
 
 class MinariSource(Source):
@@ -184,7 +184,7 @@ class MinariSource(Source):
                 continue
             for path, field in fields.items():
                 if self._explain_mismatch(path, field) is None and not conflicts(all_fields, path):
-                    if path in _FLAGS:  # Some writers store flags as integers.
+                    if path in _FLAG_COLUMNS:  # Some writers store flags as integers.
                         all_fields[path] = Field(np.bool_)
                     else:
                         all_fields[path] = _merge(all_fields.get(path), field)
@@ -400,7 +400,7 @@ def _read_metadata(file: Any) -> dict[str, Any]:
 def field_path(path: str) -> str:
     """Returns the path of a column in steps."""
     root = root_of(path)
-    return _FIELDS.get(root, root) + path.removeprefix(root)
+    return _FIELD_OF_COLUMN.get(root, root) + path.removeprefix(root)
 
 
 def _mismatch(leaf: LeafSpace, field: Field) -> str | None:

@@ -20,7 +20,7 @@ __all__ = ["LeafSpace", "Spaces", "box", "is_like_images", "tuple_name"]
 
 # The smallest height and width at which Minari treats a uint8 Box as images.
 _MIN_IMAGE_SIDE = 32
-_PIXELS = {"low": 0, "high": 255}
+_PIXEL_BOUNDS = {"low": 0, "high": 255}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _leaf(kind: str, space: Mapping[str, Any], path: str) -> LeafSpace:
     if kind == "Box":
         field = Field(np.dtype(space["dtype"]), tuple(space["shape"]))
         is_image = is_like_images(field) and all(
-            bool(np.all(np.asarray(space[bound]) == end)) for bound, end in _PIXELS.items()
+            bool(np.all(np.asarray(space[bound]) == end)) for bound, end in _PIXEL_BOUNDS.items()
         )
         return LeafSpace(kind, field, is_image)
     if kind == "Discrete":

@@ -18,9 +18,9 @@ from rlds_ecosystem.model.nests import Paths, conflicts, is_below, root_of
 __all__ = ["EpisodeFile", "Layout", "open_episode"]
 
 _NEXT = "next_observation"
-_PLURALS = {f"{name}s": name for name in (rlds.OBSERVATION, _NEXT, *TRANSITION_FIELDS)}
+_SINGULARS = {f"{name}s": name for name in (rlds.OBSERVATION, _NEXT, *TRANSITION_FIELDS)}
 _TERMINAL, _DONE, _TRUNCATED = "terminal", "done", "truncated"
-_FLAGS = {
+_FLAG_NAMES = {
     **{name: name for name in (*rlds.STEP_FLAGS, rlds.FINAL_OBSERVATION_KNOWN)},
     **dict.fromkeys(("terminal", "terminals", "terminated", "terminations"), _TERMINAL),
     **dict.fromkeys(("done", "dones"), _DONE),
@@ -55,7 +55,7 @@ class Layout(NamedTuple):
         for array_name, path in self.names.items():
             if is_below(name, array_name):
                 return path + name.removeprefix(array_name)
-        return f"{_PLURALS.get(root, root)}{slash}{suffix}"
+        return f"{_SINGULARS.get(root, root)}{slash}{suffix}"
 
 
 class EpisodeFile:
@@ -77,7 +77,7 @@ class EpisodeFile:
         self._arrays: Paths[str] = Paths()  # The names of arrays by path.
         self._flags: Paths[str] = Paths()
         for name in arrays.arrays:
-            flag = _FLAGS.get(layout.names.get(name, name))
+            flag = _FLAG_NAMES.get(layout.names.get(name, name))
             names = self._arrays if flag is None else self._flags
             path = flag or layout.path_of(name)
             if path in names or conflicts(names, path):

@@ -47,7 +47,7 @@ __all__ = ["NpzSource"]
 
 _SUFFIX = ".npz"
 # The prefix of the action, reward and discount of the first row in the order RSA.
-_PLACEHOLDERS = "placeholders"
+_PLACEHOLDERS_GROUP = "placeholders"
 
 
 class NpzSource(RowsSource):
@@ -124,7 +124,7 @@ class NpzSource(RowsSource):
                         raise ValueError(f"{option}: got {name!r}, expected one of {existing}")
             for array_path in first.paths:
                 is_step_field = self._has_step_rows(array_path, first)
-                of_episode = (*RESERVED, *([_PLACEHOLDERS] if self._is_rsa else []))
+                of_episode = (*RESERVED, *([_PLACEHOLDERS_GROUP] if self._is_rsa else []))
                 if root_of(array_path) in (rlds.STEP_FLAGS if is_step_field else of_episode):
                     raise first.error("this name is reserved: rename the array", array_path)
                 fields = steps if is_step_field else values
@@ -133,7 +133,7 @@ class NpzSource(RowsSource):
             may_be_cut = time_limit is None and first.is_done_ambiguous
         self.step_fields, self.value_fields = steps, values
         moved = [p for p in steps if root_of(p) in TRANSITION_FIELDS] if self._is_rsa else []
-        leftovers = {path: f"{_PLACEHOLDERS}/{path}" for path in moved}
+        leftovers = {path: f"{_PLACEHOLDERS_GROUP}/{path}" for path in moved}
         self.table = RowsTable({}, "rsa" if self._is_rsa else "sar", leftovers=leftovers)
         if may_be_cut:
             warn_of_convention(

@@ -28,7 +28,7 @@ __all__ = ["OGBenchSource", "recognizes"]
 
 _OBSERVATIONS, _ACTIONS, _TERMINALS = "observations", "actions", "terminals"
 _SUFFIX, _VALIDATION = ".npz", "-val"
-_REQUIRED = (_OBSERVATIONS, _ACTIONS, _TERMINALS)
+_REQUIRED_ARRAYS = (_OBSERVATIONS, _ACTIONS, _TERMINALS)
 
 
 class OGBenchSource(RowsSource):
@@ -65,7 +65,7 @@ class OGBenchSource(RowsSource):
 
     def _check(self, file: NpzRows) -> None:
         first, arrays = self._arrays, file.arrays
-        for name in _REQUIRED:
+        for name in _REQUIRED_ARRAYS:
             if name not in arrays:
                 raise SourceError(
                     f"no such array; the file has {[*arrays]}", file=file.path, field=name
@@ -185,4 +185,4 @@ def recognizes(path: str | os.PathLike[str]) -> bool:
     """Whether a path has this format, judged by the names and shapes of its arrays."""
     arrays = NpzRows(next(iter(_find_files(path).values()))).arrays
     rows = {array.shape[0] for array in arrays.values()}
-    return {*_REQUIRED} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1
+    return {*_REQUIRED_ARRAYS} <= arrays.keys() and "rewards" not in arrays and len(rows) == 1

@@ -34,11 +34,11 @@ NUM_FRAMES = 4
 NUM_FILES = 100
 
 # Names of the fields after concatenating the two rows of a record.
-_ACTIONS = "a_t, a_tp1"
-_FRAMES = tuple(f"o_t[{index}], o_tp1[{index}]" for index in range(NUM_FRAMES))
+_ACTIONS_FIELD = "a_t, a_tp1"
+_FRAME_FIELDS = tuple(f"o_t[{index}], o_tp1[{index}]" for index in range(NUM_FRAMES))
 
 # The dtype of the values of each field (None for strings), and their count in a record.
-_EXPECTED: dict[str, tuple[np.dtype | None, int]] = {
+_EXPECTED_FIELDS: dict[str, tuple[np.dtype | None, int]] = {
     **dict.fromkeys(("o_t", "o_tp1"), (None, NUM_FRAMES)),
     **dict.fromkeys(("a_t", "a_tp1", "episode_id"), (np.dtype(np.int64), 1)),
     **dict.fromkeys(("r_t", "d_t"), (np.dtype(np.float32), 1)),
@@ -53,24 +53,24 @@ class RluAtariTransitionsSource(RluWindowsSource):
         "agents (DQN) in training."
     )
     builder_name = "rlds_rlu_atari_transitions"
-    row_field = _ACTIONS
+    row_field = _ACTIONS_FIELD
     field_paths: ClassVar[Mapping[str, Path]] = {
-        _ACTIONS: (rlds.ACTION,),
+        _ACTIONS_FIELD: (rlds.ACTION,),
         "r_t": (rlds.REWARD,),
         "d_t": (rlds.DISCOUNT,),
         "episode_id": (RECORDED_ID,),
-        **{name: (rlds.OBSERVATION, f"frame_{index}") for index, name in enumerate(_FRAMES)},
+        **{name: (rlds.OBSERVATION, f"frame_{index}") for index, name in enumerate(_FRAME_FIELDS)},
     }
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
         """Returns the fields with both rows concatenated: actions, and frames by position."""
         fields = dict(values)
-        for name, (dtype, count) in _EXPECTED.items():
+        for name, (dtype, count) in _EXPECTED_FIELDS.items():
             _check(name, values, dtype, count)
         observation, next_observation = fields.pop("o_t"), fields.pop("o_tp1")
-        for name, *frames in zip(_FRAMES, observation, next_observation, strict=True):
+        for name, *frames in zip(_FRAME_FIELDS, observation, next_observation, strict=True):
             fields[name] = frames
-        fields[_ACTIONS] = np.concatenate([fields.pop("a_t"), fields.pop("a_tp1")])
+        fields[_ACTIONS_FIELD] = np.concatenate([fields.pop("a_t"), fields.pop("a_tp1")])
         fields["episode_id"] = np.asarray(values["episode_id"]).view(np.uint64)
         return fields
 

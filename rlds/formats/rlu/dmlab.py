@@ -34,24 +34,24 @@ from rlds_ecosystem.model.nests import leaves_at, nest
 
 __all__ = ["RUNS", "RluDmlabSource"]
 
-_TRAINING = ("training_0", "training_1", "training_2")
-_SNAPSHOTS = tuple(
+_TRAINING_RUNS = ("training_0", "training_1", "training_2")
+_SNAPSHOT_RUNS = tuple(
     f"snapshot_{index}_eps_{epsilon}"
     for epsilon in ("0.0", "0.01", "0.1", "0.25")
     for index in range(2)
 )
 # The recorded runs of each task.
 RUNS = {
-    "seekavoid_arena_01": _TRAINING + _SNAPSHOTS,
-    "explore_object_rewards_few": _TRAINING,
-    "explore_object_rewards_many": _TRAINING,
-    "rooms_select_nonmatching_object": _TRAINING,
-    "rooms_watermaze": _TRAINING,
+    "seekavoid_arena_01": _TRAINING_RUNS + _SNAPSHOT_RUNS,
+    "explore_object_rewards_few": _TRAINING_RUNS,
+    "explore_object_rewards_many": _TRAINING_RUNS,
+    "rooms_select_nonmatching_object": _TRAINING_RUNS,
+    "rooms_watermaze": _TRAINING_RUNS,
 }
 NUM_FILES = 500
 
-_OBSERVATION_PREFIX, _PIXELS = "observations_", f"{rlds.OBSERVATION}/pixels"
-_MAX_EXAMINED = 100
+_OBSERVATION_PREFIX, _PIXELS_PATH = "observations_", f"{rlds.OBSERVATION}/pixels"
+_MAX_EXAMINED_RECORDS = 100
 
 
 class RluDmlabSource(RluSource):
@@ -85,7 +85,7 @@ class RluDmlabSource(RluSource):
 
     def find_alignment(self) -> Alignment:
         """Returns the order of the rows; see the module."""
-        for _, _, values in itertools.islice(self.records(), _MAX_EXAMINED):
+        for _, _, values in itertools.islice(self.records(), _MAX_EXAMINED_RECORDS):
             observed_rewards, rewards = values.get("observations_reward"), values["rewards"]
             if observed_rewards is None or len(observed_rewards) != len(rewards):
                 break
@@ -100,12 +100,12 @@ class RluDmlabSource(RluSource):
     def fields(self) -> Fields:
         fields = super().fields
         leaves = dict(leaves_at(fields.steps, None))
-        if _PIXELS in leaves:
-            leaves[_PIXELS] = dataclasses.replace(leaves[_PIXELS], names=BGR)
+        if _PIXELS_PATH in leaves:
+            leaves[_PIXELS_PATH] = dataclasses.replace(leaves[_PIXELS_PATH], names=BGR)
         return fields.replace(steps=nest(leaves))
 
     @property
     @override
     def source_info(self) -> SourceInfo:
         info = super().source_info
-        return info.replace(metadata={**info.metadata, "channel_order": {_PIXELS: "BGR"}})
+        return info.replace(metadata={**info.metadata, "channel_order": {_PIXELS_PATH: "BGR"}})

@@ -10,12 +10,12 @@ from rlds.formats.rlu.records import FIRST, LAST, STEP_TYPE, Values
 __all__ = ["builder_for"]
 
 # The number of records to examine: a single one may be damaged, or an episode of one transition.
-_NUM_EXAMINED = 3
+_NUM_EXAMINED_RECORDS = 3
 
 
 # A field of the product (a prefix of fields, if it ends with a separator), the builder for whole
 # episodes, and the builder for pieces of episodes.
-_PRODUCTS = (
+_PRODUCT_SIGNS = (
     ("observations", "rlds_rlu_atari", None),
     ("o_tp1", None, "rlds_rlu_atari_transitions"),
     ("observations_pixels", "rlds_rlu_dmlab", None),
@@ -37,10 +37,10 @@ def builder_for(records: Iterable[Mapping[str, Values]]) -> str | None:
     >>> builder_for([middle])
     'rlds_rlu_control_suite_windows'
     """
-    records = itertools.islice(records, _NUM_EXAMINED)
+    records = itertools.islice(records, _NUM_EXAMINED_RECORDS)
     first = next(records, {})
     builders = (
-        (episodes, pieces) for mark, episodes, pieces in _PRODUCTS if _has_field(first, mark)
+        (episodes, pieces) for mark, episodes, pieces in _PRODUCT_SIGNS if _has_field(first, mark)
     )
     episodes, pieces = next(builders, (None, None))
     if episodes is None or pieces is None:

@@ -23,17 +23,17 @@ __all__ = [
     "with_names",
 ]
 
-_QUATERNION = "A quaternion, in the order x, y, z, w."
-_ROBOSUITE = (
-    (r"obs/.*_quat(_site)?", _QUATERNION),
+_QUATERNION_DOC = "A quaternion, in the order x, y, z, w."
+_ROBOSUITE_DOCS = (
+    (r"obs/.*_quat(_site)?", _QUATERNION_DOC),
     (r"states", "The state of the simulator: time, positions, velocities."),
 )
-_LIBERO = (
+_LIBERO_DOCS = (
     (r"obs/.*_rgb", "Upside down, as OpenGL renders images."),
     (r"obs/ee_ori", "Axis times angle."),
-    *_ROBOSUITE,
+    *_ROBOSUITE_DOCS,
 )
-_ISAAC_QUATERNION = (
+_ISAAC_POSE_DOC = (
     "A position, and a quaternion: w, x, y, z up to Isaac Lab 2, x, y, z, w from 3 on. The file "
     "does not say which."
 )
@@ -54,7 +54,7 @@ class Dialect:
     name: str
     after_action: tuple[str, ...] = ()
     initial_group: str = ""
-    docs: tuple[tuple[str, str], ...] = _ROBOSUITE
+    docs: tuple[tuple[str, str], ...] = _ROBOSUITE_DOCS
 
     def doc(self, path: str) -> str:
         """Returns the description of an array; empty without a description."""
@@ -65,10 +65,10 @@ DIALECTS: Mapping[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
         # Isaac Lab and Isaac Lab Mimic.
-        Dialect("isaac_lab", ("states",), "initial_state", ((r".*/root_pose", _ISAAC_QUATERNION),)),
+        Dialect("isaac_lab", ("states",), "initial_state", ((r".*/root_pose", _ISAAC_POSE_DOC),)),
         # LIBERO as published, and LIBERO replayed for OpenVLA.
-        Dialect("libero", after_action=("obs", "robot_states"), docs=_LIBERO),
-        Dialect("libero_regenerated", docs=_LIBERO),
+        Dialect("libero", after_action=("obs", "robot_states"), docs=_LIBERO_DOCS),
+        Dialect("libero_regenerated", docs=_LIBERO_DOCS),
         Dialect("mimicgen"),
         # Human demonstrations of robosuite.
         Dialect("robosuite"),
@@ -147,11 +147,11 @@ def with_names(action: Field, attributes: Mapping[str, str]) -> Field:
     return dataclasses.replace(action, names=names, kind=kind, doc=doc)
 
 
-_AXES = "the rotation as axis times angle"
+_AXIS_ANGLE_DOC = "the rotation as axis times angle"
 _MOVES = {
-    "delta": f"how far to move and turn, from -1 to 1 (env_args has its scale), {_AXES}",
-    "absolute": f"the pose to reach, {_AXES}",
-    "": f"env_args does not tell whether a pose or a change of it, {_AXES}",
+    "delta": f"how far to move and turn, from -1 to 1 (env_args has its scale), {_AXIS_ANGLE_DOC}",
+    "absolute": f"the pose to reach, {_AXIS_ANGLE_DOC}",
+    "": f"env_args does not tell whether a pose or a change of it, {_AXIS_ANGLE_DOC}",
 }
 
 

@@ -35,8 +35,8 @@ from rlds_ecosystem.model.nests import Paths, conflicts, leaves_at, lookup, root
 __all__ = ["RobomimicExport"]
 
 _ACTIONS, _OBS, _REWARDS, _DONES = "actions", "obs", "rewards", "dones"
-_ENVIRONMENT = "env_args"
-_NO_ENVIRONMENT: Mapping[str, Any] = {"env_name": "", "type": 2, "env_kwargs": {}}
+_ENV_ARGS = "env_args"
+_DEFAULT_ENVIRONMENT: Mapping[str, Any] = {"env_name": "", "type": 2, "env_kwargs": {}}
 # The fields that get their arrays first.
 _MAIN_FIELDS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD)
 _NUM_DEMOS = "num_demos"
@@ -87,11 +87,11 @@ class RobomimicExport(Hdf5EpisodesExport):
         texts = [file.get("attributes", {}) for file in files]
         self._texts = _find_common(texts)
         self._instruction = instruction_of_file(self._texts, "", "")
-        environments = {item[_ENVIRONMENT] for item in texts if _ENVIRONMENT in item}
+        environments = {item[_ENV_ARGS] for item in texts if _ENV_ARGS in item}
         if len(environments) > 1 and env_args is None:
             raise ValueError(
-                f"the files have {len(environments)} different {_ENVIRONMENT}, but a file holds "
-                f"one. Pass {_ENVIRONMENT}=... (--to-option on the command line), or export each "
+                f"the files have {len(environments)} different {_ENV_ARGS}, but a file holds "
+                f"one. Pass {_ENV_ARGS}=... (--to-option on the command line), or export each "
                 "file separately"
             )
 
@@ -191,9 +191,9 @@ class RobomimicExport(Hdf5EpisodesExport):
         for name in self._texts.keys() - {*data_attributes}:  # A merge can resolve differences.
             data_attributes[name] = self._texts[name]
         data = [content["attributes"].get("data", {}) for content in self._contents]
-        is_lost = _ENVIRONMENT not in data_attributes and any(_ENVIRONMENT in item for item in data)
+        is_lost = _ENV_ARGS not in data_attributes and any(_ENV_ARGS in item for item in data)
         if self._env_args is not None or not self.metadata or is_lost:
-            data_attributes[_ENVIRONMENT] = json.dumps(dict(self._env_args or _NO_ENVIRONMENT))
+            data_attributes[_ENV_ARGS] = json.dumps(dict(self._env_args or _DEFAULT_ENVIRONMENT))
 
     def _find_masks(self, episode: SourceEpisode) -> list[str]:
         """Returns the masks of an episode: recorded masks, or its split."""

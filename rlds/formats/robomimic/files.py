@@ -30,8 +30,8 @@ from rlds_ecosystem.model.nests import is_below
 
 __all__ = ["Demo", "DemoFile", "OpenDemo"]
 
-_DATA, _MASK, _ACTIONS = "data", "mask", "actions"
-_SAMPLES = "num_samples"
+_DATA_GROUP, _MASK_GROUP, _ACTIONS = "data", "mask", "actions"
+_NUM_SAMPLES = "num_samples"
 
 
 @dataclasses.dataclass
@@ -109,28 +109,28 @@ class DemoFile:
         self.masks: dict[str, list[str]] = {}
         with self.hdf5.read() as file:
             self.is_exported = self.hdf5.has(file, SIDECAR_GROUP)
-            data = self.hdf5.member(file, _DATA, _DATA)
+            data = self.hdf5.member(file, _DATA_GROUP, _DATA_GROUP)
             self.attributes = {
                 name: _replace_invalid(value)
                 for name, value in data.attrs.items()
                 if isinstance(value, str | bytes)
             }
             self.outside_demos = self._read_outside(file, data)
-            names = [n for n in data if f"{_DATA}/{n}" not in self.outside_demos["arrays"]]
+            names = [n for n in data if f"{_DATA_GROUP}/{n}" not in self.outside_demos["arrays"]]
             self.demos = [self._scan(data, name) for name in sorted(names, key=natural_order)]
 
     def _read_outside(self, file: Any, data: Any) -> dict[str, Any]:
         """Reads the arrays and attributes outside demonstrations."""
         hdf5 = self.hdf5
-        items: list[tuple[str, Any]] = [("/", file), (_DATA, data)]
+        items: list[tuple[str, Any]] = [("/", file), (_DATA_GROUP, data)]
         for name in file:
-            if name not in (_DATA, SIDECAR_GROUP):
+            if name not in (_DATA_GROUP, SIDECAR_GROUP):
                 item = hdf5.member(file, name, name)
                 items.append((name, item))
                 items += [] if is_array(item) else hdf5.items(item, name)
         for name in data:
-            item = hdf5.member(data, name, f"{_DATA}/{name}")
-            items += [(f"{_DATA}/{name}", item)] if is_array(item) else []
+            item = hdf5.member(data, name, f"{_DATA_GROUP}/{name}")
+            items += [(f"{_DATA_GROUP}/{name}", item)] if is_array(item) else []
         attributes, arrays = {}, {}
         for path, item in items:
             if array_attributes := read_attributes(hdf5, item, path):
@@ -141,15 +141,15 @@ class DemoFile:
                     arrays[path] = encode_value(values)
                 except ValueError as error:
                     raise hdf5.error(str(error), path) from error
-                if path.startswith(f"{_MASK}/") and item.dtype.kind in "SO":
+                if path.startswith(f"{_MASK_GROUP}/") and item.dtype.kind in "SO":
                     names = [as_text(name) for name in values.reshape(-1).tolist()]
-                    self.masks[path.removeprefix(f"{_MASK}/")] = names
+                    self.masks[path.removeprefix(f"{_MASK_GROUP}/")] = names
         return {"attributes": attributes, "arrays": arrays}
 
     def _scan(self, data: Any, name: str) -> Demo:
         demo = Demo(self, name)
         try:
-            self._describe(demo, self.hdf5.member(data, name, f"{_DATA}/{name}"))
+            self._describe(demo, self.hdf5.member(data, name, f"{_DATA_GROUP}/{name}"))
         except SourceError as error:
             error.locate(episode=name)
             demo.damage = error
@@ -175,10 +175,10 @@ class DemoFile:
             raise self.hdf5.error(problem, _ACTIONS)
         if not demo.length:
             raise self.hdf5.error("no rows", _ACTIONS)
-        num_samples = group.attrs.get(_SAMPLES, demo.length)
+        num_samples = group.attrs.get(_NUM_SAMPLES, demo.length)
         if not np.array_equal(num_samples, demo.length):
             problem = f"{num_samples}, but there are {demo.length} actions"
-            raise self.hdf5.error(problem, _SAMPLES)
+            raise self.hdf5.error(problem, _NUM_SAMPLES)
 
 
 def _replace_invalid(text: str | bytes) -> str:
@@ -197,7 +197,7 @@ class OpenDemo:
     def __init__(self, demo: Demo, h5_file: Any) -> None:
         h5py = import_extra("h5py")
         self.demo = demo
-        name = f"{_DATA}/{demo.name}".encode(errors="surrogateescape")
+        name = f"{_DATA_GROUP}/{demo.name}".encode(errors="surrogateescape")
         self._group = h5py.h5g.open(h5_file.id, name)
         self._arrays: dict[str, np.ndarray] = {}
 

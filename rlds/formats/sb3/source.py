@@ -38,7 +38,7 @@ __all__ = ["METADATA_KEY", "Sb3Source"]
 
 METADATA_KEY = "sb3"
 _COMMON_MODULE, _HER_MODULE = "stable_baselines3.common.buffers", "stable_baselines3.her"
-_BUFFERS = (
+_BUFFER_CLASSES = (
     *(f"{_COMMON_MODULE}.{name}ReplayBuffer" for name in ("", "Dict", "NStep")),
     f"{_HER_MODULE}.her_replay_buffer.HerReplayBuffer",
 )
@@ -49,10 +49,10 @@ def _make_record(name: str, *arguments: Any) -> Record:
 
 
 # Classes in the pickle, which are not constructed.
-_RECORDS = {
+_RECORD_CLASSES = {
     name: functools.partial(_make_record, name)
     for name in (
-        *_BUFFERS,
+        *_BUFFER_CLASSES,
         *(f"{_COMMON_MODULE}.{name}" for name in ("RolloutBuffer", "DictRolloutBuffer")),
         f"{_HER_MODULE}.goal_selection_strategy.GoalSelectionStrategy",
         "builtins.getattr",  # In pickles of strategies of Python 3.11.
@@ -177,8 +177,8 @@ class Sb3Source(RowsSource):
         if self._buffer is None:
             if stores.version_of(self._file) != self._version:
                 raise changed(os.fspath(self._file))
-            content = loads(self._file.read_bytes(), _RECORDS)
-            if not isinstance(content, Record) or content.name not in _BUFFERS:
+            content = loads(self._file.read_bytes(), _RECORD_CLASSES)
+            if not isinstance(content, Record) or content.name not in _BUFFER_CLASSES:
                 kind = content.name if isinstance(content, Record) else type(content).__name__
                 raise self._error(f"a pickle of {kind}, expected a replay buffer")
             self._buffer = self._check_state(content.state)

@@ -73,7 +73,7 @@ _MAX_GROUPED_BYTES = 1 << 14
 # The name of the datasets of staged parts.
 _PART_NAME = "part"
 # The bytes of examples that are read together, and written in another order.
-_WINDOW_BYTES = 1 << 25
+_REORDERED_BYTES = 1 << 25
 
 
 def field_metadata(source: AnySource, *, as_texts: bool = True) -> dict[str, Any]:
@@ -562,7 +562,7 @@ class _ShardPlan:
         """
         start, end = ([0, *self.shard_ends][shard + side] for side in (0, 1))
         while start < end:
-            stop, room = start, _WINDOW_BYTES
+            stop, room = start, _REORDERED_BYTES
             while stop < end and (stop == start or self.sizes[stop] <= room):
                 room -= self.sizes[stop]
                 stop += 1

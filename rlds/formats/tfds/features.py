@@ -40,8 +40,8 @@ _LAYOUT_CHOICES = ("direct",)
 # Numbers of channels of uint8 arrays that are images.
 _CHANNELS = (1, 3, 4)
 # The class of strings other than text.
-_TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
-_TENSORS = ("", _TENSOR, "tensorflow_datasets.core.features.scalar.Scalar")
+_TENSOR_CLASS = "tensorflow_datasets.core.features.tensor_feature.Tensor"
+_TENSOR_CLASSES = ("", _TENSOR_CLASS, "tensorflow_datasets.core.features.scalar.Scalar")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +215,7 @@ def feature_of(
         if dtype.kind == "O" or dtype.name == _UNDECODABLE_DTYPE:
             raise ValueError(f"{path}: TFDS cannot read {field} in steps; give it a fixed shape")
         encoding = "bytes"
-    class_name = _TENSOR if np.dtype(field.dtype).kind in "SO" else ""
+    class_name = _TENSOR_CLASS if np.dtype(field.dtype).kind in "SO" else ""
     return Tensor(shape=shape, dtype=dtype, encoding=encoding, doc=field.doc, class_name=class_name)
 
 
@@ -226,7 +226,7 @@ def _as_stored(feature: Feature, path: str, storage: TensorStorage) -> Feature:
         return dataclasses.replace(feature, features=children)
     if isinstance(feature, Sequence):
         return dataclasses.replace(feature, feature=_as_stored(feature.feature, path, storage))
-    if not isinstance(feature, Tensor) or feature.class_name not in _TENSORS:
+    if not isinstance(feature, Tensor) or feature.class_name not in _TENSOR_CLASSES:
         return feature
     dtype, encoding = storage.of_tensor(feature.shape, feature.dtype, feature.encoding, path)
     return dataclasses.replace(feature, dtype=dtype, encoding=encoding)

@@ -26,8 +26,8 @@ from rlds.sources.source import SourceError
 
 __all__ = ["Sample", "TarShard", "find_shards", "first_fields"]
 
-_NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")
-_BLOCK, _REGULAR = tarfile.BLOCKSIZE, ord(tarfile.REGTYPE)
+_MEMBER_NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")
+_TAR_BLOCK, _REGULAR_FILE = tarfile.BLOCKSIZE, ord(tarfile.REGTYPE)
 _SKIPPED_MEMBERS = re.compile(r"__[^/]*__($|/)")
 
 
@@ -114,16 +114,16 @@ class TarShard:
         """
         with self.path.open("rb") as file:
             file.seek(sample.start)
-            data = bytearray(file.read(-(-(sample.end - sample.start) // _BLOCK) * _BLOCK))
+            data = bytearray(file.read(-(-(sample.end - sample.start) // _TAR_BLOCK) * _TAR_BLOCK))
         old, new, start = sample.key.encode(), key.encode(), 0
         while start < len(data):
-            header = memoryview(data)[start : start + _BLOCK]
-            if len(new) != len(old) or header[: len(old)] != old or header[156] != _REGULAR:
+            header = memoryview(data)[start : start + _TAR_BLOCK]
+            if len(new) != len(old) or header[: len(old)] != old or header[156] != _REGULAR_FILE:
                 return None
             header[: len(old)] = new
             checksum = int(bytes(header[148:154]), 8) + sum(new) - sum(old)
             header[148:154] = b"%06o" % checksum
-            start += _BLOCK + -(-int(bytes(header[124:135]), 8) // _BLOCK) * _BLOCK
+            start += _TAR_BLOCK + -(-int(bytes(header[124:135]), 8) // _TAR_BLOCK) * _TAR_BLOCK
         return bytes(data)
 
 
@@ -139,7 +139,7 @@ def _open(path: epath.Path, start: int = 0) -> Iterator[tarfile.TarFile]:
 def _fields(tar: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str, str]]:
     """Yields the members that are fields of samples, with the keys of samples and field names."""
     for info in tar_members(tar):
-        match = _NAME.fullmatch(info.name)
+        match = _MEMBER_NAME.fullmatch(info.name)
         if info.isreg() and match is not None and not _SKIPPED_MEMBERS.match(info.name):
             yield info, match[1], match[2].lower()
 

@@ -54,8 +54,8 @@ STEPS_FIELD = "steps.npz"
 # Additions of an export: a file next to the shards, and a field of samples.
 FEATURES_FILE, SIDECAR_FIELD = "features.json", "rlds.bin"
 
-_NUMBERED = re.compile(r"(.*?)[/_-]?([0-9]+)")
-_FRAME = re.compile(r"(.+)\.([0-9]+)\.(png|jpg|jpeg)")
+_NUMBERED_KEY = re.compile(r"(.*?)[/_-]?([0-9]+)")
+_FRAME_NAME = re.compile(r"(.+)\.([0-9]+)\.(png|jpg|jpeg)")
 _IMAGES, _TEXTS, _INTEGERS = ("png", "jpg", "jpeg"), ("json", "txt", "text"), ("cls", "id", "index")
 _STEP_FIELDS = (rlds.OBSERVATION, rlds.ACTION, rlds.REWARD, rlds.DISCOUNT, *rlds.STEP_FLAGS)
 
@@ -147,7 +147,7 @@ class WebdatasetSource(Source):
     def _name_of(self, row: int) -> tuple[str, int | None]:
         """Returns the key of the episode of a sample, and the index of the step."""
         key = self._samples[row][1].key
-        match = _NUMBERED.fullmatch(key) if self._group == "number" else None
+        match = _NUMBERED_KEY.fullmatch(key) if self._group == "number" else None
         return (key, None) if match is None else (match[1], int(match[2]))
 
     # --- Fields and metadata.
@@ -294,7 +294,7 @@ class WebdatasetSource(Source):
         steps: dict[str, np.ndarray] = {}
         contents = {}
         for name, data in members.items():
-            match = _FRAME.fullmatch(name)
+            match = _FRAME_NAME.fullmatch(name)
             if name == STEPS_FIELD:
                 steps |= _arrays(shard.path, name, data)
             elif match is None:

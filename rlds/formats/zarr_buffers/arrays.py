@@ -33,13 +33,13 @@ IMAGE_CODECS: Mapping[str, str] = {
     "imagecodecs_jpeg2k": "jpeg2k_decode",
 }
 # Codecs whose numcodecs decoder ignores the declared chunk size.
-_DEFLATE = ("zlib", "gzip")
-_CODECS = ("", "blosc", "zstd", "lz4", *_DEFLATE, *IMAGE_CODECS)
+_DEFLATE_CODECS = ("zlib", "gzip")
+_CODECS = ("", "blosc", "zstd", "lz4", *_DEFLATE_CODECS, *IMAGE_CODECS)
 # Overhead of a compressed chunk, such as the colour profile of an image.
-_MAX_OVERHEAD_BYTES = 1 << 16
+_CHUNK_OVERHEAD_BYTES = 1 << 16
 # Filters by kind of dtype, for texts with lengths. zarr 3.0 also uses them for fixed lengths.
-_FILTERS = {"O": ("vlen-utf8",), "U": ("", "vlen-utf8"), "S": ("", "vlen-bytes")}
-_CACHED_BYTES = 1 << 26
+_TEXT_FILTERS = {"O": ("vlen-utf8",), "U": ("", "vlen-utf8"), "S": ("", "vlen-bytes")}
+_MAX_CACHED_BYTES = 1 << 26
 # The largest number of chunks in a row.
 _MAX_CHUNKS = 1 << 20
 
@@ -93,7 +93,7 @@ class ZarrArray:
         self.dtype: np.dtype = np.dtype(name if isinstance(name, str) else "V8")
         filters = [entry["id"] for entry in content.get("filters") or []]
         self._filter: str = "".join(filters[:1])
-        if filters[1:] or self._filter not in _FILTERS.get(self.dtype.kind, ("",)):
+        if filters[1:] or self._filter not in _TEXT_FILTERS.get(self.dtype.kind, ("",)):
             raise ValueError(f"unsupported filters {filters} on {name!r}")
         if self.dtype.kind not in "biufUSO":
             raise ValueError(f"dtype {name!r}, expected numbers, bools or text")
@@ -194,7 +194,7 @@ class ZarrArray:
         if self._filter:
             return math.inf
         size = math.prod(self._chunks) * self.dtype.itemsize
-        return 2 * size + _MAX_OVERHEAD_BYTES if self.codec else size
+        return 2 * size + _CHUNK_OVERHEAD_BYTES if self.codec else size
 
     def _chunk(self, position: tuple[int, ...]) -> np.ndarray:
         cached = self._cached_chunk
@@ -212,7 +212,7 @@ class ZarrArray:
                 raise ValueError(
                     f"the {len(data):,} bytes declare more than memory holds"
                 ) from error
-        if chunk.nbytes <= _CACHED_BYTES and self._chunks[:1] != (1,):
+        if chunk.nbytes <= _MAX_CACHED_BYTES and self._chunks[:1] != (1,):
             self._cached_chunk = position, chunk
         return chunk
 
@@ -249,7 +249,7 @@ class ZarrArray:
         """Decompresses a chunk, up to the expected size."""
         if not self.codec:
             return data
-        if self.codec in _DEFLATE and size is not None:
+        if self.codec in _DEFLATE_CODECS and size is not None:
             stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # Accepts both headers.
             values = stream.decompress(data, size + 1)
             if not stream.eof:

@@ -25,10 +25,10 @@ from rlds_ecosystem.files.forking import reset_in_forks
 __all__ = ["ARRAY", "ATTRIBUTES", "GROUP", "ZarrFiles"]
 
 ARRAY, GROUP, ATTRIBUTES = ".zarray", ".zgroup", ".zattrs"
-_CONSOLIDATED = ".zmetadata"
+_CONSOLIDATED_FILE = ".zmetadata"
 # The groups of buffers and exports.
-_GROUPS = ("data", "meta", "rlds")
-_EPISODE_ENDS = f"meta/episode_ends/{ARRAY}"
+_GROUP_NAMES = ("data", "meta", "rlds")
+_EPISODE_ENDS_FILE = f"meta/episode_ends/{ARRAY}"
 # The size limit of the JSON files that describe arrays.
 _MAX_JSON_BYTES = 1 << 26
 _MAX_DEPTH = 32
@@ -59,11 +59,11 @@ class ZarrFiles:
             check_is_file(self.path)
             with source_errors(self.path):
                 names = self._open_archive().namelist()
-                paths = [name for name in names if f"/{name}".endswith(f"/{_EPISODE_ENDS}")]
-                self._prefix = paths[0].removesuffix(_EPISODE_ENDS) if len(paths) == 1 else ""
-        elif not self.has(_EPISODE_ENDS):
+                paths = [name for name in names if f"/{name}".endswith(f"/{_EPISODE_ENDS_FILE}")]
+                self._prefix = paths[0].removesuffix(_EPISODE_ENDS_FILE) if len(paths) == 1 else ""
+        elif not self.has(_EPISODE_ENDS_FILE):
             self.path /= "replay_buffer.zarr"
-        if not self.has(_EPISODE_ENDS):
+        if not self.has(_EPISODE_ENDS_FILE):
             raise FileNotFoundError(f"{os.fspath(path)!r} has no meta/episode_ends in Zarr v2.")
 
     def _reset(self) -> None:
@@ -130,14 +130,14 @@ class ZarrFiles:
 
     def arrays(self) -> list[str]:
         """Returns the paths of all arrays, in order, including arrays without `.zarray`."""
-        entries = json.loads(self.read(_CONSOLIDATED) or b"{}").get("metadata", {})
+        entries = json.loads(self.read(_CONSOLIDATED_FILE) or b"{}").get("metadata", {})
         names = {name.removesuffix(f"/{ARRAY}") for name in entries if name.endswith(f"/{ARRAY}")}
         return sorted({*names, *self._arrays_below("")})
 
     def _arrays_below(self, group: str) -> Iterator[str]:
         for folder in self._folders_in(group):
             name = f"{group}/{folder}" if group else folder
-            if name in _GROUPS or self.has(f"{name}/{GROUP}"):
+            if name in _GROUP_NAMES or self.has(f"{name}/{GROUP}"):
                 yield from self._arrays_below(name) if name.count("/") < _MAX_DEPTH else ()
             elif group or self.has(f"{name}/{ARRAY}"):
                 yield name

@@ -145,7 +145,8 @@ def test_names_of_other_objects_are_refused_and_reported(
 
 
 NAMES = [
-    "{}\n{}".format(*name.rsplit(".", 1)).encode() for name in sorted(restricted_pickle._NAMES)
+    "{}\n{}".format(*name.rsplit(".", 1)).encode()
+    for name in sorted(restricted_pickle._ALLOWED_NAMES)
 ]
 ATTRIBUTES = b"}X\5\0\0\0firstK\7s"  # {"first": 7}
 

@@ -85,9 +85,9 @@ def test_steps_of_another_shape_are_traced_again() -> None:
 
 @pytest.mark.slow
 def test_cache_of_traced_functions_is_bounded() -> None:
-    for scale in range(2 * _step_function._MAX_CACHED):
+    for scale in range(2 * _step_function._MAX_CACHED_FUNCTIONS):
         step_function(scale_by(float(scale)), SPEC)
-    assert len(_step_function._cache) == _step_function._MAX_CACHED
+    assert len(_step_function._cache) == _step_function._MAX_CACHED_FUNCTIONS
 
 
 def test_equal_variables_are_distinguished() -> None:
