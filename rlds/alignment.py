@@ -10,10 +10,10 @@ T/T+1  as SARS, in arrays of different lengths                 T; T + 1 of o  ye
 RSA    o_t, and the reward and discount that arrived with it   T + 1          yes
 =====  ======================================================  =============  ================
 
-RLDS has the order of SARS, with a separate step for the final observation. Its action, reward and
-discount are placeholders: zeros in all builders, also for truncated episodes. If the raw data does
-not have the final observation, the episode has `T` steps, the last step has a valid action and
-reward, and `final_observation_known` is False.
+RLDS has the order of SARS, with a separate step for the final observation. The action, reward and
+discount of this step are placeholders: zeros in all builders, also for truncated episodes. If the
+raw data does not have the final observation, the episode has `T` steps, the last step has a valid
+action and reward, and `final_observation_known` is False.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def from_sars(
       terminal: Whether the last transition led to a terminal state.
       discount: A column of `T` rows. If None, float32 ones, with a zero for the transition into the
         terminal state.
-      transition_metadata: Columns of `T` rows about the transitions. They get a row of zeros (or of
-        empty strings) for the final observation.
+      transition_metadata: Columns of `T` rows about the transitions. These columns get a row of
+        zeros (or of empty strings) for the final observation.
       observation_metadata: Columns about the observations, with the same number of rows.
 
     Returns:

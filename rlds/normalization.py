@@ -17,7 +17,7 @@ __all__ = ["normalize", "unnormalize"]
 
 _NORMALIZATION_KINDS = ("normal", "bounds", "bounds_q99")
 
-# Takes values, the statistics of their field, and its path.
+# A function of values, the statistics of their field, and its path.
 FieldFunction: TypeAlias = Callable[[Any, FieldStatistics, str], Any]
 
 
@@ -33,8 +33,8 @@ def normalize(
     """Normalizes the fields of steps, or the values of one field.
 
     Args:
-      data: steps as columns, which may be nested in dicts, with `Statistics`. Or an array that ends
-        with the axes of a field, with its `FieldStatistics`.
+      data: steps as columns, which may be nested in dicts, with `Statistics`. The values may also
+        be an array that ends with the axes of a field, with its `FieldStatistics`.
       statistics: the statistics of the dataset, or of one field.
       kind: "normal", "bounds" or "bounds_q99", see `rlds.transformations.normalize`.
       fields: paths of the fields to normalize; by default, all fields with statistics except the

@@ -81,8 +81,7 @@ def build_step(
 ) -> Step:
     """Builds a step, or a batch of steps, from its fields.
 
-    Values are neither copied nor converted. They are values of one step, or have a leading time
-    axis.
+    Values are neither copied nor converted. Values belong to one step, or have a leading time axis.
 
     Args:
       observation: the observation; None leaves the field out.
@@ -91,8 +90,8 @@ def build_step(
       discount: the discount that came with `reward`; None leaves the field out.
       is_terminal: whether `observation` is a terminal state; None leaves the field out.
       is_first: whether this is the first step of the episode.
-      is_last: whether this is the last step of the episode. Its action, reward and discount
-        have no meaning.
+      is_last: whether this is the last step of the episode. The action, reward and discount of the
+        last step have no meaning.
       metadata: further fields of the step.
 
     Returns:
@@ -158,7 +157,7 @@ def is_valid_rlds_dataset(dataset: "tf.data.Dataset") -> bool:
     dataset without episodes is valid if its structure is valid.
 
     Args:
-      dataset: a finite dataset of episodes. It is read once, up to the first invalid episode.
+      dataset: a finite dataset of episodes. Reading stops at the first invalid episode.
 
     Returns:
       True if the structure and all flags are right.

@@ -99,7 +99,7 @@ class Report:
         return not self.violations
 
     def raise_if_invalid(self) -> None:
-        """Raises an `InvalidDatasetError` with all violations; nothing without violations."""
+        """Raises an `InvalidDatasetError` with all violations, if any."""
         if not self.is_valid:
             raise InvalidDatasetError(self)
 
@@ -133,7 +133,7 @@ def validate(
 
     * An episode is a dict with `steps`; it has at least one step.
     * `is_first` is true only on the first step, `is_last` only on the last step, and the optional
-      `is_terminal` at most on the last step. They are boolean.
+      `is_terminal` at most on the last step. The flags are boolean.
     * All steps of the dataset have the same fields, of the same dtypes and shapes. Dimensions that
       a `tf.data` dataset declares as unknown may vary.
     * All episodes have the same metadata. The optional `episode_id` is unique, and
@@ -146,15 +146,15 @@ def validate(
 
     * The steps have no compressed arrays, no arrays stored as bytes (the default for float64), and
       no float32 images.
-    * The action is one vector. It is neither NaN nor infinite, even in the last step, because the
-      statistics of these loaders include it. The observation is a dict. The step has a text field.
+    * The action is one vector. The action is finite in all steps, because the statistics of these
+      loaders include the last action. The observation is a dict. The step has a text field.
     * A directory is `.../name/version`, and its files have the format `tfrecord`.
 
     Args:
       episodes: a `tf.data.Dataset` of episodes with steps in either layout, or any iterable of
         episodes in plain Python and NumPy: their steps are a dict of columns, or an iterable of
-        steps. Or the directory of a TFDS dataset: all its splits are checked, without decoding
-        images.
+        steps. Another choice is the directory of a TFDS dataset: all its splits are checked,
+        without decoding images.
       max_violations: the number of violations after which the validation stops.
       finite_fields: paths of fields, or of groups of fields, such as "observation/state".
       profile: "octo", to check also that profile.
@@ -311,7 +311,7 @@ class Validator:
             yield Violation(finding.what, index, name, finding.step, finding.field, finding.hint)
 
     def add_all(self, steps: Any, lengths: np.ndarray, fields: Mapping[str, Any]) -> bool:
-        """Checks several episodes at once, which is much faster; returns whether all are valid.
+        """Checks several episodes at once, which is much faster; returns True if all are valid.
 
         If an episode is invalid, no episode is recorded: call `add` for each to get the violations.
 

@@ -109,7 +109,7 @@ def _find_improved(
     Args:
       episodes: The episodes.
       name: The name of the check.
-      losses: The log error of the transformed images of each episode, less that of the originals.
+      losses: The log error of the transformed images of each episode, minus that of the originals.
       text: The finding in a sentence.
     """
     if not len(losses) or np.quantile(losses, 0.25) < _USUAL_LOSS:

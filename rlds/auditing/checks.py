@@ -37,13 +37,13 @@ MIN_EPISODES = 8
 USUAL_SHARE = 0.25
 """The largest share of faulty episodes; more findings are a fact of the dataset."""
 
-# The largest share of the episodes with an unusual element; in more episodes it is no fault.
+# The largest share of the episodes with an unusual element; in more episodes it is not a fault.
 _MAX_UNUSUAL_SHARE = 0.2
 _EPSILON = 1e-12
 _LAG_0_INDEX = LAGS.index(0)
 # Second differences below this share of the range count as smooth.
 _MAX_SMOOTH_SHARE = 1e-4
-# The least excess of the log roughness of most rows that is jitter.
+# The least excess of the log roughness of most rows that counts as jitter.
 _MIN_JITTER_EXCESS = 0.25
 # Near duplicates: their largest distance, the number of projections, the rows per batch.
 _MAX_DUPLICATE_DISTANCE, _NUM_PROJECTIONS, _ROWS_PER_BATCH = 0.12, 8, 1000
@@ -86,7 +86,7 @@ def find_faults(episodes: MeasuredEpisodes) -> Faults:
             is_alone = check.name in _STANDALONE and len(texts) == 1
             description = texts.pop() if is_alone else check.fault
             usual_faults[check.name] = [f"{description}, in {share}: this is usual here"]
-            continue  # A usual fault hides no other fault.
+            continue  # A usual fault does not hide other faults.
         hidden |= {(name, episode) for name in check.hides for episode in by_episode}
         visible = [by_episode[e] for e in by_episode if (check.name, e) not in hidden]
         findings += sorted(visible, key=lambda finding: (-finding.size, finding.episode))
@@ -144,7 +144,7 @@ def _find_saturated(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 def _find_spikes(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     jump, rough = 2 * episodes.array("jump"), episodes.array("rough")[:, 1]
     usual_jump = median(jump)
-    # The spread of the largest jumps matters, too: impacts are rare but usual.
+    # The limit depends on the spread of the largest jumps: impacts are rare but usual.
     spread = np.exp(3 * np.fmax(log(quantile(jump, 0.9)) - log(usual_jump), 0.27))
     limits = np.maximum(usual_jump * spread, 4 * rough)
     # Elements that rest in most rows, like grippers, may jump to their other limit.
@@ -163,7 +163,7 @@ def _find_spikes(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 def _find_jitter(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     for vector, elements in episodes.vectors.items():
-        # Quantiles 0.5 and 0.9: one outlier raises neither, a few rows only the latter.
+        # Quantiles 0.5 and 0.9: one outlier raises no quantile, and a few rows raise only 0.9.
         rough, pace = (episodes.array(name)[:, :, elements] for name in ("rough", "pace"))
         epsilon = _MAX_SMOOTH_SHARE * np.nan_to_num(median(episodes.range[:, elements]))
         is_finite = np.isfinite(log(rough[:, 1])).mean(0) > 0.9
@@ -241,7 +241,7 @@ def _find_gains(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
 
 def _find_offsets(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     low, high = episodes.array("low"), episodes.array("high")
-    # Quantiles, as faulty episodes must not widen the range.
+    # Quantiles are used because faulty episodes must not widen the range.
     lowest, highest = quantile(low, 0.1), quantile(high, 0.9)
     reach = np.maximum(highest - lowest, _EPSILON)
     excess = np.maximum(low - highest, lowest - high) / reach
@@ -292,7 +292,7 @@ def _find_lags(episodes: MeasuredEpisodes) -> Iterator[EpisodeFinding]:
     elements, fits = _select_clear_relations(episodes, 0.9)
     if not len(elements):
         return
-    # Logarithms, as correlations near 1 hardly differ.
+    # Logarithms are compared because correlations near 1 hardly differ.
     explained_shares = np.sign(fits) * np.minimum(np.abs(fits), 1) ** 2
     unexplained = mean(log(1 + _MIN_UNEXPLAINED - explained_shares))
     other_lags = np.array([index for index in range(len(LAGS)) if index != _LAG_0_INDEX])
@@ -398,7 +398,7 @@ def _find_near_pairs(points: np.ndarray) -> Iterator[tuple[int, int]]:
     """Yields pairs of points with a root mean square difference below `_MAX_DUPLICATE_DISTANCE`."""
     width = points.shape[1]
     directions = np.random.default_rng(0).normal(size=(width, min(width, _NUM_PROJECTIONS)))
-    # Projections do not increase distances, so that no near pair is missed.
+    # Projections do not increase distances, so the search finds every near pair.
     projections = points @ np.linalg.qr(directions)[0]
     squares, limit = (projections**2).sum(1), _MAX_DUPLICATE_DISTANCE**2 * width
     for begin in range(0, len(points), _ROWS_PER_BATCH):

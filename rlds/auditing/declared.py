@@ -13,9 +13,9 @@ from rlds.sources.episodes import Episodes
 
 __all__ = ["contradictions", "contradictions_in", "differences_between"]
 
-# The ratio of the second unit to the first one.
+# The ratio of the second unit of a key to the first unit.
 _UNIT_RATIOS = {("deg", "rad"): math.degrees(1), ("mm", "m"): 1000.0, ("cm", "m"): 100.0}
-# Changes and velocities differ by a factor, which datasets do not declare.
+# Datasets do not declare the factor between changes and velocities.
 _COMPATIBLE_KINDS = {
     "absolute": {"absolute"},
     "delta": {"delta", "velocity"},

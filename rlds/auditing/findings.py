@@ -227,6 +227,6 @@ def mean(values: np.ndarray) -> np.ndarray:
 
 def _drop_nan(function: Callable[..., Any], *values: Any, axis: int = 0) -> np.ndarray:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # Without values, the result is NaN.
+        warnings.simplefilter("ignore", RuntimeWarning)  # The result of no values is NaN.
         reduced: np.ndarray = function(*values, axis=axis)
     return reduced

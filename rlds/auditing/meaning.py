@@ -1,8 +1,8 @@
 """Inference of the meaning of action elements from their values; *unknown* in doubt.
 
-An element is compared with every element of the state (`rlds.auditing.relations`). It has a meaning
-if one relation explains it, the relation passes its tests, and no other relation fits as well.
-With fewer than three episodes or 150 rows, all elements are unknown.
+An element is compared with every element of the state (`rlds.auditing.relations`). An element has a
+meaning if one relation explains the element, passes its tests, and fits better than all other
+relations. With fewer than three episodes or 150 rows, all elements are unknown.
 """
 
 from __future__ import annotations

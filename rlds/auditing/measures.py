@@ -1,7 +1,7 @@
 """Measures of each episode, against the usual values of the dataset.
 
 A `Profile` is learnt from a sample. The measures of an episode then depend on the profile and its
-own rows only, so that several processes compute them; `rlds.auditing.checks` compares episodes.
+own rows only, so that several processes compute measures; `rlds.auditing.checks` compares episodes.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Measures:
       gap_row: The row of the gap.
       fits: The correlation of each element of the action with the state that follows it, of shape
         `[LAGS, actions]`; NaN without such a state.
-      gains: The logarithm of the ratio of the spread of each element of the action to that of the
-        state that follows it; NaN without such a state.
+      gains: The logarithm of the ratio of the spread of each element of the action to the spread of
+        the state that follows; NaN without such a state.
       sketch: The state and the action at a few evenly spaced rows.
       scores: The result of `score_episode`.
       picked: Evenly spaced rows of the state and the action; float32.
@@ -139,7 +139,7 @@ def learn_profile(
     displacements = displacements[np.isfinite(displacements).all(1)]
     if not len(displacements) or not width:
         return Profile(np.zeros(width), _MIN_REST, relations, turns)
-    # Elements that rarely move: the large displacements, not the noise at rest.
+    # Large displacements are used for elements that rarely move, to ignore the noise at rest.
     usual_displacements, large_displacements = np.quantile(displacements, (0.75, 0.98), axis=0)
     paces = np.maximum(usual_displacements, 0.25 * large_displacements)
     motion = _compute_motion(displacements, paces)
@@ -172,7 +172,7 @@ def find_motion(actions: np.ndarray, states: np.ndarray, profile: Profile) -> np
 
     Args:
       actions: float64 of shape `[rows, elements]`.
-      states: Likewise.
+      states: float64 of shape `[rows, state elements]`.
       profile: The usual values of the dataset.
     """
     if states.shape[1]:
@@ -187,7 +187,7 @@ def measure(actions: np.ndarray, states: np.ndarray, profile: Profile) -> Measur
 
     Args:
       actions: float64 of shape `[rows, elements]`.
-      states: Likewise.
+      states: float64 of shape `[rows, state elements]`.
       profile: The usual values of the dataset.
     """
     values = np.concatenate([states, actions], axis=1)

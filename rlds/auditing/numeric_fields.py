@@ -198,7 +198,7 @@ class NumericFields:
         """Adds the meaning declared by the registry of robots, or by metadata of the same form."""
         try:
             meaning = find_meaning(name_of(self._source), episodes.metadata)
-        except ValueError:  # `rlds validate` reports wrong metadata.
+        except ValueError:  # `rlds validate` reports the error.
             meaning = None
         for dimension in (*meaning.action, *meaning.state) if meaning else ():
             element_names = self.names.get(dimension.field, ())
@@ -220,7 +220,7 @@ class NumericFields:
                 return
             try:
                 episode = self.read(*episodes.locate(index), slice(0, _MAX_SAMPLED_ROWS - num_rows))
-            except SourceError:  # The audit and validation report damage.
+            except SourceError:  # The audit and `rlds validate` report it.
                 continue
             num_rows += len(episode.states)
             yield episode

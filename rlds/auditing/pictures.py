@@ -96,7 +96,7 @@ class CameraSample:
         rows = np.unique([first_rows, first_rows + _PAIR_STRIDE])
         try:
             frames = [self._read(split, index, name, rows.tolist()) for name in self.names]
-        except (SourceError, tfds_files.TfdsFilesError):  # Validation reports damage.
+        except (SourceError, tfds_files.TfdsFilesError):  # `rlds validate` reports it.
             return None
         positions = np.searchsorted(rows, [first_rows, first_rows + _PAIR_STRIDE])
         by_camera = (_measure(camera_frames, positions) for camera_frames in frames)

@@ -1,4 +1,4 @@
-"""Checks of data: names, faults, reasons and thresholds. Each finding has the name of a check."""
+"""Checks of data: names, faults, reasons and thresholds. Each finding names its check."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def _score_agreement(states: np.ndarray, actions: np.ndarray, episodes: np.ndarr
         np.isfinite(distances[indices, nearest]), actions[indices, nearest], np.nan
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # There may be no other episode.
+        warnings.simplefilter("ignore", RuntimeWarning)  # A single episode gives NaN.
         return -np.nanmedian(differences, axis=1)
 
 

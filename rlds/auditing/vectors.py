@@ -20,7 +20,7 @@ __all__ = ["UsualValues", "VectorMeaning", "element_range", "learn_usual_values"
 
 # The largest relative difference of scales in one sentence.
 _SCALE_TOLERANCE = 0.1
-# The first attempt has no relations; later ones infer relations from episodes without faults.
+# The first attempt uses no relations; later attempts infer relations from faultless episodes.
 _MAX_ATTEMPTS = 3
 # The largest share of faulty episodes that are excluded.
 _MAX_FAULTY_SHARE = 0.5
@@ -162,7 +162,7 @@ def learn_usual_values(fields: NumericFields) -> UsualValues:
         if len(faulty) <= _MAX_FAULTY_SHARE * len(sample):
             faultless = [episode for index, episode in enumerate(sample) if index not in faulty]
         if attempt and [*map(id, faultless)] == [*map(id, previous)]:
-            break  # A further attempt has the same result.
+            break  # A further attempt would have the same result.
     return UsualValues([*_infer_actions(fields, relations), *_infer_observations(fields)], profile)
 
 
@@ -209,7 +209,7 @@ def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, Eleme
     if start.state >= 0:
         is_next &= meaning.state - index == start.state - first
     is_same = (start.kind, start.lag, start.why) == (meaning.kind, meaning.lag, meaning.why)
-    # NaN scales continue a run.
+    # If a scale is NaN, the comparison is false, and the element continues the run.
     return (
         is_next
         and is_same

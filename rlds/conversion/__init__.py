@@ -12,6 +12,6 @@
       v
     the dataset, renamed to its path
 
-Parts are written atomically. So a killed run can resume with the finished parts, and the bytes of
-the dataset do not depend on the workers.
+Parts are written atomically. A killed run can therefore resume with the finished parts, and the
+bytes of the dataset do not depend on the workers.
 """

@@ -21,7 +21,7 @@ def run_in_pipeline(
     options: Any,
     label: str,
 ) -> None:
-    """Calls a function once for each tuple of arguments, in a pipeline, and waits for the end.
+    """Runs a pipeline that calls a function with each tuple of arguments, and waits for the end.
 
     Args:
       function: A picklable function with side effects.
@@ -39,10 +39,10 @@ def run_in_pipeline(
         options = flags.PipelineOptions(list(options or ()))
     if "Dask" in (runner if isinstance(runner, str) else type(runner).__name__):
         module = import_extra("apache_beam.runners.dask.dask_runner")
-        runner = module.DaskRunner() if runner == "DaskRunner" else runner  # Beam has no such name.
+        runner = module.DaskRunner() if runner == "DaskRunner" else runner  # Beam lacks this name.
         dask = options.view_as(module.DaskOptions)
         if not (dask.npartitions or dask.partition_size):
-            dask.partition_size = 1  # Otherwise one worker gets 128 tasks.
+            dask.partition_size = 1  # The default gives one worker 128 tasks.
     with beam.Pipeline(runner=runner, options=options) as pipeline:
         _ = (
             pipeline

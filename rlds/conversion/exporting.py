@@ -127,7 +127,7 @@ def export(
       split: The split, or an expression such as `train[:10%]`; needed if there are several splits.
       source_format: The format of the source, if it cannot be recognized.
       source_options: Options of the source.
-      allow_loss: Whether fields may change, or be lost. Otherwise, this is an error before writing.
+      allow_loss: True to allow changed or lost fields; False to raise an error before writing.
       skip_damaged: Whether to leave out episodes that cannot be read, with a warning.
       verify: Whether to read back and compare the written data.
       progress: Whether to show a progress bar; if None, on a terminal.
@@ -136,22 +136,22 @@ def export(
         from the finished parts, in the folder `.<name>.parts` next to the path.
       part: The share of the work of this job, such as `(3, 64)` (3 of 64), for the jobs of a
         cluster. After all jobs, the same call without `part` writes the dataset to the path.
-      at_once: Whether this process writes the dataset directly, without parts. This is faster for
-        large uncompressed HDF5 files on few processors, but a killed run cannot resume. Not for
-        TFDS.
-      draft: The parent folder of `.<name>.parts`, by default that of the path. All machines must
-        share it. It also holds uploads to an object store until they are complete; by default, the
-        cache (`RLDS_CACHE_DIR`).
+      at_once: Whether this process writes the dataset directly, without parts. Direct writing is
+        faster for large uncompressed HDF5 files on few processors, but a killed run cannot resume.
+        Not for TFDS.
+      draft: The parent folder of `.<name>.parts`, by default the parent of the path. All machines
+        must share it. The folder also holds uploads to an object store until they are complete; by
+        default, the cache (`RLDS_CACHE_DIR`).
       beam_runner: The Apache Beam runner that writes the parts, or its name.
       beam_options: The options of the runner: `PipelineOptions`, or a list of flags.
       **options: Options of the format, see `exports`.
 
     Raises:
       FileExistsError: The path exists; it is not changed.
-      SourceError: An episode is damaged; the message has its location. Nothing is left at the path.
+      SourceError: An episode is damaged; the message has its location. The path stays absent.
       TypeError: The format has no such option.
-      ValueError: The format cannot hold the episodes unchanged; the message lists the fields. Or
-        the format is unknown, or two arguments contradict each other.
+      ValueError: The format cannot hold the episodes unchanged; the message lists the fields. The
+        format is unknown, or two arguments contradict each other.
       OSError: The dataset cannot be written.
     """
     writer = prepare(

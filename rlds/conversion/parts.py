@@ -219,7 +219,7 @@ def _as_comparable(value: Any) -> Any:
         return [[_as_comparable(name), _as_comparable(item)] for name, item in value.items()]
     if isinstance(value, Sequence):
         return [_as_comparable(item) for item in value]
-    if isinstance(value, Collection):  # Sets have no order.
+    if isinstance(value, Collection):  # Sorts sets, which have no order.
         return sorted(json.dumps(_as_comparable(item), sort_keys=True) for item in value)
     if isinstance(value, np.dtype | type):
         return str(value)

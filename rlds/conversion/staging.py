@@ -249,7 +249,7 @@ class Staging:
     def _prepare_folder(self, *, is_exclusive: bool) -> None:
         """Creates and locks the staging folder; keeps the parts of an earlier run of the job."""
         job_file, self._job = self.folder / _JOB_FILE, self._compute_fingerprint()
-        if is_exclusive:  # Otherwise, each job checks its input files.
+        if is_exclusive:  # If several jobs share the folder, each job checks its inputs.
             with contextlib.suppress(FileNotFoundError):  # Data without files cannot change.
                 inputs = self._export.episodes.source.inputs()
                 self._files = [state_of(path) for path in inputs if not os.path.isdir(path)]
@@ -318,7 +318,7 @@ class Staging:
         return notes
 
     def finish(self) -> None:
-        """Marks a local dataset as complete before it is renamed: it no longer needs the parts.
+        """Marks a local dataset as complete before renaming, so its parts may be removed.
 
         An interrupted upload to an object store still needs the parts.
         """
@@ -469,11 +469,11 @@ class _PartWriter:
         WrittenPart(episodes, notes.left_out).write(record)
 
     def _write(self, path: Path, notes: Notes) -> None:
-        """Writes a dataset, or nothing if all episodes are left out."""
+        """Writes a dataset; writes no file if all episodes are left out."""
         try:
             self.export.write(path)
         except SourceError as error:
-            if notes.written or error not in notes.left_out.values():  # Some episodes remain.
+            if notes.written or error not in notes.left_out.values():  # Some episodes are readable.
                 raise
 
 
@@ -504,7 +504,7 @@ class StagedParts:
             part = read_part(folder / f"{part_index:05d}.json")
             assert part is not None
             offset = 0
-            if isinstance(episodes, StreamPart) and episodes.split:  # Its indices start at zero.
+            if isinstance(episodes, StreamPart) and episodes.split:  # Indices in a part start at 0.
                 offset = counts.total()
                 counts[episodes.split] += len(part.episodes) + len(part.left_out)
                 export.episodes.set_counts(counts)

@@ -40,8 +40,8 @@ class ActionsView(Change):
     """A view of episodes with actions of another kind.
 
     Args:
-      base: The source. It declares the element names, kind and unit of the actions, and the unit of
-        the observation elements with the same names.
+      base: The source. The source declares the element names, kind and unit of the actions, and the
+        unit of the observation elements with the same names.
       kind: The new kind: "delta" or "absolute".
 
     Raises:

@@ -35,7 +35,7 @@ __all__ = ["Draft", "file_state"]
 
 
 class InputDataset(NamedTuple):
-    """One of the input datasets of an edit.
+    """An input dataset of an edit.
 
     Attributes:
       episodes: The episodes of the dataset.
@@ -138,7 +138,7 @@ class Draft:
         """Returns a mask of the episodes selected by a condition or by indices.
 
         Raises:
-          ValueError: Both or neither are given, or there is no such episode.
+          ValueError: Both arguments or no argument is given, or an episode does not exist.
         """
         if (where is None) == (rows is None):
             raise ValueError(f"{op_name}: expected either a condition or numbers of episodes")
@@ -146,7 +146,7 @@ class Draft:
             return self._match(where)
         mask = np.zeros(len(self.is_kept), np.bool_)
         indices = np.asarray(rows)
-        if indices.size and indices.dtype.kind not in "iu":  # Masks are not accepted.
+        if indices.size and indices.dtype.kind not in "iu":  # Boolean masks are rejected.
             raise ValueError(f"{op_name}: got {indices.dtype}, expected the numbers of episodes")
         indices = indices.astype(np.int64)
         if wrong := indices[(indices < 0) | (indices >= len(mask))].tolist():
@@ -351,7 +351,7 @@ class Draft:
             SourceInfo(
                 **{name: self.info_changes.get(name, getattr(info, name)) for name in INFO_TEXTS},
                 metadata=self.metadata,
-                # Views with computed fields are never equal to other views.
+                # A random option makes views with computed fields unequal to all other views.
                 options={"view": uuid.uuid4().hex},
                 finite=info.finite,
                 images_as_png=info.images_as_png,
@@ -420,12 +420,12 @@ def _choose_prefixes(datasets: Mapping[str, Episodes]) -> dict[str, str]:
     prefixes = {}
     for name, episodes in datasets.items():
         source = with_random_access(episodes.source)
-        if source.capabilities.examples is not None:  # Keys of TFDS are positions in files.
+        if source.capabilities.examples is not None:  # Keys in TFDS are file positions.
             keys = {*episodes.table().arrow(["key"])["key"].to_pylist()}
         else:
             keys = {source.key(*episodes.locate(index)) for index in range(len(episodes))}
         parent, tail = os.path.split(os.path.normpath(name))
-        if re.match(r"\d+(\.\d+)+( |$)", tail):  # Versions of TFDS repeat.
+        if re.match(r"\d+(\.\d+)+( |$)", tail):  # Many TFDS datasets share a version.
             tail = os.path.basename(parent) or tail
         numbered = (f"{tail} ({count})/" for count in itertools.count(2))
         for prefix in itertools.chain(["", f"{tail}/"], numbered):

@@ -124,7 +124,7 @@ class _Rules:
             pair = dict(_list_leaves(parsed(value))), dict(_list_leaves(parsed(other)))
             for keys in {**pair[0], **pair[1]} if value != other else ():
                 key, both = "/".join((path, *keys)), [leaves.get(keys) for leaves in pair]
-                text, other_text = map(json.dumps, both)  # As texts, two NaN are equal.
+                text, other_text = map(json.dumps, both)  # The texts of two NaN are equal.
                 if both[0] != both[1] and text != other_text and not self.is_counted(key):
                     text, other_text = (shorten(text, _MAX_QUOTED) for text in (text, other_text))
                     return f"{key}: {text} in {first}, {other_text} in {name}"

@@ -47,7 +47,7 @@ __all__ = [
     "from_recipe",
 ]
 
-_SPLIT_NAME = re.compile(r"[\w-]+")  # It may become the name of a folder.
+_SPLIT_NAME = re.compile(r"[\w-]+")  # A split name may become a folder name.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -269,8 +269,8 @@ class Add(Operation):
 
     Attributes:
       field: The path; a field of the steps if it begins with `steps/`.
-      function: A function, or its name as `module:function`. It takes a `SourceEpisode`, and
-        returns a value, or a column with a row for each step.
+      function: A function, or its name as `module:function`. The function takes a `SourceEpisode`,
+        and returns a value, or a column with a row for each step.
     """
 
     do = "add"

@@ -88,7 +88,7 @@ class TrimView(View):
         trimmed = _trim(values, begin, end, is_cut=end < num_steps)
         trimmed |= _step_flags(trimmed.get(_FLAG_PATHS[2]), end - begin, self.fields.flags)
         origin, origin_begin = episode.origin, episode.origin.begin
-        num_rows = origin.end - origin_begin  # With or without the final observation.
+        num_rows = origin.end - origin_begin  # Some origins exclude the final observation.
         if num_rows in (num_steps, num_steps - bool(values[rlds.FINAL_OBSERVATION_KNOWN])):
             origin = Origin(origin.file, origin_begin + begin, origin_begin + min(end, num_rows))
         return dataclasses.replace(episode, origin=origin), select_rows(trimmed, rows)

@@ -28,7 +28,7 @@ __all__ = [
 
 # The largest number of bootstrap draws in a block.
 _MAX_BLOCK_DRAWS = 1 << 22
-# With fewer effective episodes, all intervals but Bernstein's are too narrow.
+# With fewer effective episodes, all intervals except Bernstein's are too narrow.
 _MIN_EFFECTIVE_EPISODES = 30
 
 

@@ -225,9 +225,9 @@ class EvaluationSet:
         """Returns a mask of the transitions to a recorded observation or a terminal state, `[M]`.
 
         Args:
-          time_limit: The steps after which the environment truncates episodes, if it does. Then
-            step `time_limit - 1` of episodes without a final observation has no successor,
-            even if it is terminal.
+          time_limit: The steps after which the environment truncates episodes, if any: step
+            `time_limit - 1` of episodes without a final observation then has no successor, even if
+            this step is terminal.
 
         Raises:
           ValueError: An episode without a final observation is longer than the limit.
@@ -348,7 +348,7 @@ def collect(
     stored_discounts: bool = False,
     **options: Any,
 ) -> EvaluationSet:
-    """Reads an evaluation set from a dataset: all episodes, each once.
+    """Reads an evaluation set from all episodes of a dataset.
 
     Args:
       data: An argument of `rlds.feeds.open` (a dataset, a log, raw data in any format), a table,
@@ -357,7 +357,7 @@ def collect(
       split: The split, if there are several.
       observation: The field of the observation, or a nest of fields, without its images. Several
         fields are joined to one vector. Name an image to include it.
-      action: The field of the action, likewise.
+      action: The field of the action, with the same options.
       reward: The field of the reward.
       log_prob: The field with the log-probabilities of the recorded actions.
       log_prob_in_next_step: True if the log-probability of an action is in the next step, for

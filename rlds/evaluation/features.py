@@ -84,7 +84,7 @@ def _sum(arrays: Any) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class OneHot(Features):
-    """One feature for each pair of a state and an action; both are integers from 0 on.
+    """A feature for each pair of a state and an action, which are integers from 0 on.
 
     Attributes:
       num_states: The number of states.

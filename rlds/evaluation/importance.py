@@ -35,8 +35,8 @@ def importance_sampling(
     """Estimates the value of a policy by importance sampling.
 
     The weight of an episode is the ratio of its probabilities under the target policy and under the
-    policy that acted. Nothing is assumed of the environment. But the weights are products of a
-    ratio for each step, so in long episodes they differ by orders of magnitude.
+    policy that acted. The environment may be unknown. The weights multiply the ratios of all
+    steps, so the weights of long episodes differ by orders of magnitude.
 
     Args:
       data: The recorded data; see `collect`.

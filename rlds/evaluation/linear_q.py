@@ -40,9 +40,9 @@ def fitted_q(
 ) -> LinearQ:
     """Fits a linear Q-function of a policy to recorded transitions: LSTD-Q.
 
-    Fitted Q-evaluation with the same features converges to this function. It needs no probabilities
-    of the recorded actions, and the policy may be deterministic. If the features cannot express the
-    Q-function, the fit is biased for any amount of data.
+    Fitted Q-evaluation with the same features converges to this function. The function needs no
+    probabilities of the recorded actions, and the policy may be deterministic. If the features
+    cannot express the Q-function, the fit is biased for any amount of data.
 
     The value after a terminal end is 0; after a truncated end, it is the value of the final
     observation. If that is unknown, the last transition is left out.
@@ -55,9 +55,9 @@ def fitted_q(
       ridge: A constant added to the diagonal of the matrix, with features scaled to a mean square
         of 1. Coefficients that the data does not determine become 0; with a ridge of 0, they are an
         error.
-      time_limit: The steps after which the environment truncates episodes, if it does. It removes a
-        bias if final observations are unknown: step `time_limit - 1` of these episodes is left out
-        even if it is terminal, as its truncated counterparts are left out.
+      time_limit: The steps after which the environment truncates episodes, if it does. The limit
+        removes a bias if final observations are unknown: step `time_limit - 1` of these episodes is
+        left out even if it is terminal, as its truncated counterparts are left out.
       episode_weights: The weight of each episode, `[N]`; by default all are equal.
 
     Raises:
@@ -101,7 +101,7 @@ def value_bounds(data: EvaluationSet, gamma: float) -> tuple[float, float]:
 
 
 class _Block(NamedTuple):
-    """A block of episodes, with the features of their used transitions.
+    """A block of episodes, with the features of the fitted transitions.
 
     Attributes:
       episodes: The indices of the episodes.
@@ -141,7 +141,7 @@ class _Equations:
 
     @functools.cached_property
     def num_used(self) -> np.ndarray:
-        """The number of used transitions of each episode, `[N]`."""
+        """The number of fitted transitions of each episode, `[N]`."""
         return np.bincount(self.data.episodes[self.is_used], minlength=self.data.num_episodes)
 
     @functools.cached_property

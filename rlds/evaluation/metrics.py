@@ -88,7 +88,7 @@ def compare(
     Args:
       truth: The value of each policy: by name, or as a sequence.
       estimates: The estimate of each policy: by the same names, or in the same order.
-      k: The numbers of policies to choose. Larger numbers than that of all policies are ignored.
+      k: The numbers of policies to choose. Numbers above the number of policies are ignored.
       cap: The upper limit of estimates: this multiple of the range of the true values above the
         smallest one. The plots of the DOPE benchmark use 2; None for no limit.
       num_samples: The number of bootstrap samples of policies, for the standard errors.
@@ -122,7 +122,7 @@ def compare(
     k = [size for size in k if size <= len(names)]
     rng = np.random.default_rng(seed)
     samples = rng.integers(len(names), size=(num_samples, len(names)))
-    rows = np.concatenate([np.arange(len(names))[None], samples])  # Row 0 has each policy once.
+    rows = np.concatenate([np.arange(len(names))[None], samples])  # Row 0 is not resampled.
     scores = [
         Score(float(column[0]), _compute_deviation(column[1:]))
         for column in _score(true_values[rows], estimated[rows], k)
@@ -170,7 +170,7 @@ def _score(true_values: np.ndarray, estimated: np.ndarray, k: Sequence[int]) -> 
     """Returns the mean absolute error, rank correlation, regret and precision by k of each row."""
     order = np.argsort(-estimated, axis=1, kind="stable")
     best = np.argsort(-true_values, axis=1, kind="stable")
-    ranks = np.take_along_axis(np.argsort(best, axis=1), order, axis=1)  # By true value.
+    ranks = np.take_along_axis(np.argsort(best, axis=1), order, axis=1)  # Ranks by true value.
     best_values = np.maximum.accumulate(np.take_along_axis(true_values, order, axis=1), axis=1)
     return [
         np.abs(true_values - estimated).mean(axis=1),

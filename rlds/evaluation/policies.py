@@ -149,7 +149,7 @@ class CategoricalPolicy(Policy):
 
     Args:
       log_probs: A function that returns the log-probabilities of all actions for observations,
-        `[n, A]`. They need not be normalized; -inf is a probability of 0.
+        `[n, A]`. The function need not normalize; -inf is a probability of 0.
 
     >>> policy = CategoricalPolicy.from_table([[0.75, 0.25], [0.5, 0.5]])
     >>> np.exp(policy.log_prob(np.array([0, 1]), np.array([1, 1]))).tolist()
@@ -361,7 +361,7 @@ class TanhGaussianPolicy(_NormalPolicy):
     @override
     def log_prob(self, observations: Any, actions: np.ndarray) -> np.ndarray:
         z = _artanh(actions, self._clamp)
-        # log(1 - tanh(z)²), without the difference of nearly equal numbers.
+        # This form of log(1 - tanh(z)²) avoids a difference of nearly equal numbers.
         log_slope = 2.0 * (np.log(2.0) - z - np.logaddexp(0.0, -2.0 * z))
         return self._normal_log_prob(observations, z) - log_slope.sum(axis=-1)
 
@@ -375,7 +375,7 @@ class TanhGaussianPolicy(_NormalPolicy):
 
 def _artanh(actions: Any, clamp: float) -> np.ndarray:
     values = np.asarray(actions, np.float64)
-    _check_rows(  # NaN fails, too.
+    _check_rows(  # The comparison is false for NaN.
         np.abs(values) <= 1.0, "action", lambda row: f"{values[row]}, expected numbers from -1 to 1"
     )
     return np.arctanh(np.clip(values, -clamp, clamp))
@@ -509,9 +509,9 @@ def mlp_policy(
 
     Args:
       arrays: `fc0/weight`, `fc0/bias` and so on for each hidden layer, `last_fc` for the means,
-        `last_fc_log_std` for the log standard deviations; weights are `[outputs, inputs]`. And two
-        texts: `nonlinearity` ("relu" or "tanh") and `output_distribution` ("gaussian" or
-        "tanh_gaussian").
+        `last_fc_log_std` for the log standard deviations; weights are `[outputs, inputs]`. The dict
+        also has two texts: `nonlinearity` ("relu" or "tanh") and `output_distribution` ("gaussian"
+        or "tanh_gaussian").
       log_std_bounds: The limits of the log standard deviations; None for no limits. By default
         (-20, 2) for "tanh_gaussian", as in the training of these policies, and none for "gaussian".
       clamp: See `TanhGaussianPolicy`.
@@ -522,9 +522,9 @@ def mlp_policy(
 
     Raises:
       KeyError: An array is missing.
-      ValueError: Shapes do not match, a number is NaN, or a text is unknown. Or the standard
-        deviations are unknown, as `last_fc_log_std` is a copy of `last_fc`, as in the D4RL files of
-        Adroit experts.
+      ValueError: Shapes do not match, a number is NaN, or a text is unknown. The standard
+        deviations are unknown, because `last_fc_log_std` is a copy of `last_fc`, as in the D4RL
+        files of Adroit experts.
 
     >>> layer = {"weight": np.eye(2), "bias": np.zeros(2)}
     >>> arrays = {f"fc0/{name}": array for name, array in layer.items()}

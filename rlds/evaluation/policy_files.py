@@ -27,8 +27,8 @@ def load_policy(
 
     * A pickle of Deep-OPE for D4RL, which is read without executing code.
     * A file of D4RL from v1 on, or a dataset converted from it: the policy that recorded the data.
-    * A SavedModel of Deep-OPE for RL Unplugged. It only samples actions, so it can be evaluated
-      with a fitted Q-function, but not with importance sampling. It needs TensorFlow.
+    * A SavedModel of Deep-OPE for RL Unplugged. The model needs TensorFlow and only samples
+      actions, so a fitted Q-function can evaluate the policy, but importance sampling cannot.
 
     Args:
       path: The local or remote file or folder; or a record of

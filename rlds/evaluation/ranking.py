@@ -49,7 +49,7 @@ _MAX_TRAINING_ROWS, _BLOCK_ROWS = 1 << 12, 1 << 10
 
 @dataclasses.dataclass(frozen=True)
 class RankedPolicy:
-    """One policy of a ranking.
+    """A policy of a ranking.
 
     Attributes:
       name: The name of the policy.
@@ -124,8 +124,8 @@ def rank(
     scores, of which errors are better if they are smaller:
 
     - `action_error`: the mean squared difference between the actions of the policy without noise
-      and the recorded ones, over the variance of each element. Constant elements are left out. For
-      discrete actions, the fraction of the rows with another action.
+      and the recorded actions, over the variance of each element. Constant elements are left out.
+      For discrete actions, the fraction of the rows with another action.
     - `sampled_error`: the same for sampled actions.
     - `early_error`, `late_error`: `action_error` in the first and in the second half of episodes.
     - `window_error`: the same for the mean difference over 16 rows, which reduces the influence of
@@ -383,7 +383,7 @@ class _Scores:
     def doubly_robust(self) -> float:
         inputs, q = self.inputs, self._q
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", EstimateWarning)  # The result has the warning.
+            warnings.simplefilter("ignore", EstimateWarning)  # The result lists the warning.
             estimate = doubly_robust(
                 inputs.logs,
                 self.policy,

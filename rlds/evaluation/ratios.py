@@ -55,7 +55,7 @@ def log_ratios(
 
     Returns:
       The logarithms of the ratios, float64, `[M]`; -inf if the target never takes the recorded
-      action. And the fraction of clipped logarithms.
+      action. The second value is the fraction of clipped logarithms.
 
     Raises:
       TypeError: A policy has no probabilities.
@@ -153,11 +153,11 @@ class _Block(NamedTuple):
     """A range of steps of all episodes that are long enough."""
 
     first: int
-    # The indices of the episodes, [n].
+    # The indices of the episodes in this block, [n].
     episodes: np.ndarray | slice
-    # [n, k], discounted; 0 after the end.
+    # Discounted values, [n, k]; 0 after the end of an episode.
     values: np.ndarray
-    # [n, k]; after the end of an episode the weight of its last transition.
+    # Logarithms of weights, [n, k]; the last transition's weight after the end of an episode.
     log_weights: np.ndarray
     # A mask of the transitions before the ends of episodes, [n, k]; None for full blocks.
     is_transition: np.ndarray | None
@@ -166,20 +166,20 @@ class _Block(NamedTuple):
 class StepWeights:
     """Values of transitions with cumulative importance weights, for per-decision estimates.
 
-    Episodes of different lengths are padded in blocks of steps, at least half of which is used.
+    Episodes of different lengths are padded in blocks of steps; at most half of a block is padding.
 
     Args:
       data: The episodes.
       log_ratios: See `log_ratios`, `[M]`.
       values: A value of each transition, `[M]`, for example the reward.
       gamma: The discount of each step.
-      num_transitions: The number of used transitions of each episode, from its first one on, `[N]`;
-        all by default.
-      episodes: The indices of the used episodes; all by default.
+      num_transitions: The number of first transitions of each episode in the estimate, `[N]`; all
+        by default.
+      episodes: The indices of the episodes in the estimate; all by default.
 
     Attributes:
-      num_episodes: N, the number of used episodes.
-      is_terminal: A mask of the episodes whose used transitions end in a terminal state.
+      num_episodes: N, the number of episodes in the estimate.
+      is_terminal: A mask of the episodes that end in a terminal state within the estimate.
       log_weights: The logarithm of the product of all ratios of each episode, `[N]`.
     """
 
@@ -260,7 +260,7 @@ class StepWeights:
     def weighted_sums(self) -> np.ndarray:
         """Returns the discounted sum of the weighted values of each episode, `[N]`."""
         sums = np.zeros(self.num_episodes)
-        with np.errstate(invalid="ignore"):  # Weights may overflow.
+        with np.errstate(invalid="ignore"):  # Infinite weights may give NaN.
             for block in self._blocks:
                 sums[block.episodes] += with_weights(block.values, block.log_weights).sum(axis=1)
         return sums
@@ -276,7 +276,7 @@ class StepWeights:
         """
         steps, first, largest, num_without = [], -1, -np.inf, 0
         for block in self._blocks:
-            # Terminated episodes belong to later means, with their final weights.
+            # Later means include terminated episodes, with their final weights.
             has_ended = (self._lengths > first) & (self._lengths <= block.first) & self.is_terminal
             ended, previous, first = np.flatnonzero(has_ended), largest, block.first
             ended_logs = self.log_weights[ended] if normalize else np.zeros(len(ended))
@@ -333,7 +333,7 @@ class _StepBlock(NamedTuple):
     decay: float
     # The factor of final weights in each step, [k].
     carry_factors: np.ndarray
-    # True if weights underflow a float relative to the largest one.
+    # True if some weights are 0 in floats because the largest weight is much larger.
     has_underflow: bool
 
 

@@ -36,8 +36,8 @@ def direct_method(
 ) -> Estimate:
     """Estimates the value of a policy by a Q-function alone: its mean value at the starts.
 
-    The error is that of the Q-function. Intervals refit a `LinearQ` that was fitted to the same
-    data; any other Q-function stays fixed, so they cover only the variance of the starts.
+    The error is the error of the Q-function. Intervals refit a `LinearQ` that was fitted to the
+    same data; any other Q-function stays fixed, so they cover only the variance of the starts.
 
     Args:
       data: The recorded data; see `collect`.

@@ -215,7 +215,7 @@ cdef struct Gather:
     uint64_t num_buffers
     const int32_t* buffer_ids
     Py_ssize_t num_rows
-    const int64_t* begins  # Offsets of episodes; of rows if there are no episodes.
+    const int64_t* begins  # Offsets of episodes, or of rows if there are no episodes.
     uint64_t num_episodes
     const int64_t* episodes
     const int64_t* steps

@@ -87,8 +87,8 @@ class Buffers:
     [b'ef', b'uv', b'bc']
 
     Args:
-      buffers: Contiguous one-dimensional buffers of unsigned bytes, which may be read-only. They
-        are referenced, not copied.
+      buffers: Contiguous one-dimensional buffers of unsigned bytes, which may be read-only. The
+        object references the buffers without a copy.
     """
 
     def __init__(self, buffers: Sequence[npt.NDArray[np.uint8]]) -> None:
@@ -373,7 +373,7 @@ def permute(positions: _Integers, size: int, key: int) -> _Integers:
     """Applies a pseudorandom permutation of `range(size)` to positions.
 
     The permutation is a Feistel network, which needs no table: a position is split in two halves,
-    and each in turn is changed by a hash of the other, which is invertible.
+    and a hash of one half changes the other, which is invertible.
 
     >>> permute(np.arange(10), 10, key=5)
     array([2, 5, 9, 0, 8, 4, 7, 3, 1, 6])
@@ -397,7 +397,7 @@ def permute(positions: _Integers, size: int, key: int) -> _Integers:
         high, low = x >> np.uint64(bits), x & mask
         for i in range(0, ROUNDS, 2):
             high += _below(low + keys[i], count)
-            np.minimum(high, high - count, out=high)  # Modulo: unsigned underflow is large.
+            np.minimum(high, high - count, out=high)  # Modulo: negative differences wrap around.
             low ^= _half(high + keys[i + 1]) & mask
         return high << np.uint64(bits) | low
 
@@ -455,7 +455,7 @@ def _sort_positions(size: int, key: int) -> _Integers:
 def _arrange(size: int, key: int) -> tuple[int, int, _Words]:
     """Returns the parameters of the network of `permute`, for many positions.
 
-    The halves of a position are its quotient and its remainder by a power of two. So the network
+    The halves of a position are its quotient and its remainder by a power of two. The network then
     has few positions beyond `size`.
 
     Returns:

@@ -63,9 +63,9 @@ class Feed:
         "carry" begins the next epoch in the same batch, "short" makes a shorter batch, "drop"
         omits these samples. With "carry", the last batch of all epochs may be shorter.
       rank: The rank of this process in distributed training, from 0 on.
-      world: The number of processes in distributed training. Each gets every `world`-th row. If a
+      world: The number of processes in distributed training. A rank gets every `world`-th row. If a
         shorter batch does not divide evenly, rows repeat, so all ranks get the same number.
-      transform: A function of a batch that returns the changed batch. Its optional second argument
+      transform: A function of a batch that returns the changed batch. An optional second argument
         is a `RowRandom`, whose random numbers of a row do not depend on ranks and workers.
       number_fields: Whether to add the fields `sample_number` (the index of the sample in its
         dataset), `episode_number`, `step_number`, and `part_number` (the index of the dataset in a
@@ -75,8 +75,8 @@ class Feed:
       TypeError: An argument is not an integer.
       ValueError: An argument is out of range, or there are no samples.
 
-    A batch is a dict of NumPy arrays, nested as the fields are. Their memory is not reused. Text is
-    `bytes`, in arrays of `object`.
+    A batch is a dict of NumPy arrays, nested as the fields are. The feed does not reuse the memory
+    of a batch. Text is `bytes`, in arrays of `object`.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Feed:
     ) -> None:
         if not isinstance(samples, Samples | Mixture):
             raise TypeError(not_samples(samples))
-        # NumPy integers become int, as a state is JSON.
+        # A state is JSON, which cannot hold NumPy integers.
         batch_size, seed, rank, world = map(operator.index, (batch_size, seed, rank, world))
         epochs = None if epochs is None else operator.index(epochs)
         if batch_size < 1:
@@ -278,7 +278,7 @@ class Feed:
         is_valid = batch <= prefetch_end <= end
         if is_valid and end - prefetch_end < self._batches_ahead // 4:
             return prefetch_end
-        # At first, small ranges are fetched, so the first batches come soon.
+        # The first ranges are small, so the first batches come soon.
         first_batch, range_size = (prefetch_end, end - prefetch_end) if is_valid else (batch, 1)
         while first_batch < end:
             num_batches = min(range_size, end - first_batch)
@@ -321,7 +321,7 @@ class Feed:
             arguments.append(RowRandom(positions, key_of("transform", self.seed)))
         try:
             transformed = self.transform(*arguments)
-        except StopIteration as error:  # It would silently end the iteration.
+        except StopIteration as error:  # StopIteration would silently end the feed.
             raise RuntimeError("the transform raised StopIteration") from error
         if transformed is None:
             raise TypeError("the transform returned None, expected the batch")
@@ -335,7 +335,7 @@ class Feed:
         start, end = first_batch * self.batch_size, (first_batch + num_batches) * self.batch_size
         if self.remainder == "carry" and (
             self.epochs is None or end <= self.epochs * self._size
-        ):  # All batches are full, so each begins with a row of the first rank.
+        ):  # All batches are full: each batch begins with a row of the first rank.
             return self._rank_rows(start, end), [self.batch_size // self.world] * num_batches
         batches = range(first_batch, first_batch + num_batches)
         rows = [self._rank_rows(*self._find_bounds(batch)) for batch in batches]
@@ -544,7 +544,7 @@ class FeedIterator(Iterator[Batch]):
     def _block(self, first_batch: int) -> list[Batch]:
         """Returns the block that begins with a batch; after an error, only the first batch."""
         num_batches = self.feed.block_size
-        if self.feed.is_remote:  # The first blocks are small, so they come soon.
+        if self.feed.is_remote:  # The first blocks are small, so the first batches come soon.
             num_batches = min(num_batches, max(first_batch - self._start, 1))
         try:
             batches = self.feed.block(first_batch, num_batches, self._prefetch_end)

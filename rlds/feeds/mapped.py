@@ -49,9 +49,9 @@ __all__ = ["MappedStorage"]
 # Slow checks of file states, such as thousands of files or network drives, take at most this
 # fraction of the time.
 _MIN_CHECK_SECONDS, _MAX_CHECK_FRACTION = 0.001, 0.05
-# Up to this number of files, checking all files is as fast as finding the files of the rows.
+# Up to this number of files, checking all files is as fast as finding the needed files.
 _MAX_CHECKED_FILES = 4
-# Up to this number of blocks per row, checking all blocks is as fast as finding those of the rows.
+# Up to this number of blocks per row, checking all blocks is as fast as finding the needed blocks.
 _MAX_BLOCKS_PER_ROW = 16
 # The value of an unknown last flag in an index.
 _UNKNOWN_FLAG = 255

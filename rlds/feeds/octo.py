@@ -110,7 +110,7 @@ class OctoSamples(NormalizedPolicySamples):
         if goals is not None and self.keep_image_prob is not None:
             uniform = uniform_of(batch.indices, key_of("task", self.goal_seed or 0, epoch))
             goals = _drop_goal_or_text(task, uniform < self.keep_image_prob, goals, lengths - 1)
-        # Reads each action of a sample once; chunks of observations overlap.
+        # Reads each action of a sample once, because the chunks of its observations overlap.
         action_steps = steps[:, np.newaxis] + np.arange(1 - self.window_size, self.action_horizon)
         actions = self._actions(episodes, np.clip(action_steps, 0, lengths[:, np.newaxis] - 1))
         is_padded = np.arange(self.max_action_dim or actions.shape[-1]) >= actions.shape[-1]

@@ -46,8 +46,8 @@ def statistics_to_json(statistics: Statistics) -> str:
 def statistics_from_json(text: str, *, dims: Mapping[str, int] | None = None) -> Statistics:
     """Reads the statistics of the "action" and the "state" from a file of openpi.
 
-    The file has no counts, minima and maxima. So these statistics cannot be merged, and `normalize`
-    supports only the kinds "normal" and "bounds_q99".
+    The file has no counts, minima and maxima. The statistics therefore cannot be merged, and
+    `normalize` supports only the kinds "normal" and "bounds_q99".
 
     Args:
       text: The content of a `norm_stats.json`.

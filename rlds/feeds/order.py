@@ -114,7 +114,7 @@ class Segmented(Order):
     The samples of a window come from few ranges of the data, which are read as a whole, and fit in
     memory. The order takes 32 bytes of memory for each segment.
 
-    Each lane has its own segments. Samples alternate between lanes, so a rank that gets every
+    Lanes share no segments. Samples alternate between lanes, so a rank that gets every
     second or fourth row reads only the segments of its lanes.
 
     Args:

@@ -82,7 +82,7 @@ def planned_shuffle(samples: Samples, requested: str | SegmentShuffle | None) ->
                 f" only from memory, and {num_bytes / 1e9:.1f} GB do not fit into it: "
                 "shuffle='segments' reads from the disk in order"
             )
-            warnings.warn(reason, stacklevel=4)  # At the call of `Feed`.
+            warnings.warn(reason, stacklevel=4)  # The warning shows the call of `Feed`.
         return Plan("global", reason)
     if episodic:
         why = storage.why_cached or "the fields are not stored as plain numbers"
@@ -119,7 +119,7 @@ def _reads_whole_episodes(samples: Samples) -> SegmentShuffle:
     """
     bytes_of_step = max(_episodic_bytes(samples), 1)
     longest = int(samples.counts().max(initial=1))
-    # Small datasets have short segments, so each lane has several.
+    # Short segments in small datasets give each lane several segments.
     max_length = len(samples) // (_MAX_SHUFFLE_LANES * _MIN_LANE_SEGMENTS)
     length = max(longest, min(int(_CHUNK_BYTES / bytes_of_step), max_length), 1)
     steps = samples.table.cache_bytes / 2 / bytes_of_step
@@ -156,7 +156,7 @@ def _step_bytes(samples: Samples) -> float:
 
 def _measure_memory() -> int:
     """Returns the memory of the machine, or of this container, in bytes."""
-    if not hasattr(os, "sysconf"):  # Windows has no such call.
+    if not hasattr(os, "sysconf"):  # Windows lacks `sysconf`.
         return sys.maxsize
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):

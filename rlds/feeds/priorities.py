@@ -100,8 +100,8 @@ class PrioritizedFeed(Iterator[Batch]):
       beta: The exponent of importance weights, which correct the bias of priorities: 1 corrects it
         fully.
       epsilon: A constant added to priorities, so every sample can be drawn.
-      rank: The rank of this process in distributed training. Each gets every `world`-th row; all
-        ranks need the priorities of all rows.
+      rank: The rank of this process in distributed training. Each process gets every `world`-th
+        row; all ranks need the priorities of all rows.
       world: The number of processes in distributed training.
 
     Attributes:

@@ -17,7 +17,7 @@ _BLOCK_PIXELS = 12
 def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Resizes images with an antialiasing Lanczos filter of radius 3.
 
-    The result is that of `tf.image.resize(..., "lanczos3", antialias=True)`, rounded and clipped.
+    The result equals `tf.image.resize(..., "lanczos3", antialias=True)`, rounded and clipped.
     Values may differ by one, as the order of summation differs.
 
     Args:

@@ -77,7 +77,7 @@ def lambda_returns(
         first_sample = int(sample_offsets[episodes[0]])
         end_sample = int(sample_offsets[episodes[-1]] + counts[episodes[-1]])
         transition_fields = transitions.batch_columns(np.arange(first_sample, end_sample))
-        for back in range(1, int(counts[episodes].max()) + 1):  # Steps before the ends.
+        for back in range(1, int(counts[episodes].max()) + 1):  # Loops from the last steps back.
             episodes = episodes[counts[episodes] >= back]
             steps = step_offsets[episodes] + counts[episodes] - back
             rows = sample_offsets[episodes] + counts[episodes] - back - first_sample

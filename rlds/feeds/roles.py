@@ -32,7 +32,7 @@ class Roles:
 
     Attributes:
       images: The field of each camera, by the name of the camera; None for a camera that the
-        dataset lacks. Of several fields, one is drawn for each episode and epoch.
+        dataset lacks. A random one of several fields is used per episode and epoch.
       state: The field of the state of the robot, or several fields, which are joined to one vector.
         None stands for a zero element.
       action: The field of the action, or several fields, which are joined to one vector.
@@ -85,7 +85,7 @@ class Roles:
 
     @property
     def fields(self) -> list[str]:
-        """The paths of all fields, each once."""
+        """The paths of all fields, without duplicates."""
         roles = [*self.images.values(), *self.state, *self.action, self.language]
         role_paths = [(paths,) if isinstance(paths, str) else paths or () for paths in roles]
         return list(dict.fromkeys(path for paths in role_paths for path in paths))

@@ -3,7 +3,7 @@
 The index of a sample is in the order of the episodes and of their steps. A batch has samples of any
 indices; `rlds.feeds.order` sets the order of training.
 
-The fields, their order and their values are those of `rlds.transformations`.
+The fields, their order and their values equal `rlds.transformations`.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class Samples(abc.ABC):
     ) -> GoalSamples:
         """Relabels the goal of each sample with a later observation of its episode.
 
-        The goals have the distribution of `rlds.transformations.relabel_goals`. They depend on the
+        The goals have the distribution of `rlds.transformations.relabel_goals`. Goals depend on the
         seed, the epoch, and the index of the sample.
 
         Args:
@@ -286,7 +286,7 @@ class Samples(abc.ABC):
           goal_field: The field of the observation with the goal of the episode, such as
             `observation/desired_goal`; needed for a fraction below 1.
           reward_fn: A function of a batch of samples with goals that returns their rewards, nested
-            as the rewards are. It sets the `reward` of relabelled samples.
+            as the rewards are. The result is the `reward` of relabelled samples.
 
         Returns:
           The samples with the fields `goal` and `goal_distance` (int64; -1 for an original goal).
@@ -334,7 +334,7 @@ class Samples(abc.ABC):
     ) -> WeightedSamples:
         """Weights samples: a feed draws samples by weight, with replacement.
 
-        Without weights, a feed has each sample once in an epoch. It needs 16 bytes per sample.
+        Without weights, a feed has each sample once in an epoch. Weights need 16 bytes per sample.
 
         Args:
           weights: The weight of each sample.

@@ -112,7 +112,7 @@ class Storage(abc.ABC):
     Attributes:
       fields: The fields of a step, by their paths.
       summaries: The numbers of steps and transitions of each episode.
-      why_cached: The reason why the files are not read in place; empty if they are.
+      why_cached: The reason for reading whole episodes; empty if files are read in place.
       num_files: The number of files that `check` may examine.
       is_remote: True if some of the files are in an object store.
     """
@@ -159,7 +159,7 @@ class Storage(abc.ABC):
         Raises:
           SourceChangedError: A file was changed in place; the message names it.
         """
-        del episodes  # Reading whole episodes includes the check.
+        del episodes  # Reads of whole episodes check the files.
 
     def metadata_column(self, name: str) -> np.ndarray | None:
         """Returns an episode field of all episodes; None if they must be read one by one."""
@@ -395,7 +395,7 @@ class CachedStorage(Storage):
     ) -> None:
         del first_steps, last_steps
         if self.is_remote:
-            for episode in dict.fromkeys(episodes.tolist()):  # In the order of the rows.
+            for episode in dict.fromkeys(episodes.tolist()):  # Keeps the order of the rows.
                 self.cache.submit(episode, paths)
 
     @override
@@ -486,7 +486,7 @@ class _CachedRows(FileRows):
 
     def _column(self, index: int, path: str) -> Any:
         episode = int(self._cached_episodes[index])
-        if path not in self._columns[index]:  # The field was not requested in `paths`.
+        if path not in self._columns[index]:  # The batch was read without this field.
             self._columns[index] = self._storage.cache.columns([episode], [path])[0]
         column = self._columns[index][path]
         if len(column) != (steps := self._storage.summaries.num_steps[episode]):

@@ -96,8 +96,8 @@ def open(
       cache_bytes: The memory limit for episodes that are read as a whole, in bytes.
       disk_bytes: The disk quota of all processes of this machine for cached blocks of remote
         files, in `$RLDS_CACHE_DIR`, or `~/.cache/rlds`.
-      verify: Whether to check the checksum of every record before the first batch. Otherwise, files
-        that are read in place are not checked.
+      verify: True to check the checksum of every record before the first batch; False to skip the
+        check of files that are read in place.
       decode_images: Whether to decode image files to arrays; otherwise their rows are the bytes of
         the files.
       progress: Whether to show the progress of a new index; if None, on a terminal.
@@ -304,7 +304,7 @@ class Table:
     ) -> None:
         self.episodes, self.storage, self.options = episodes, storage, options
         self.fields = {path: storage.fields[path] for path in fields}
-        # The indices of the kept episodes; all if None.
+        # The indices of the kept episodes; None keeps all episodes.
         self._selection = selection
 
     @functools.cached_property
@@ -318,7 +318,7 @@ class Table:
 
     def _with(self, **changes: Any) -> Table:
         """Returns a copy of the table with other attributes."""
-        other = copy.copy(self)  # Without cached results of this table.
+        other = copy.copy(self)  # The copy has no cached results.
         vars(other).update(changes)
         return other
 
@@ -602,8 +602,8 @@ class Table:
     def transitions(self, n: int = 1, gamma: float = 1.0) -> Samples:
         """Returns a sample for each transition, of one step (SARS) or of up to `n` steps.
 
-        The fields and values are those of `rlds.transformations.transitions`, which documents the
-        ends of episodes.
+        The fields and values equal the result of `rlds.transformations.transitions`, which
+        documents the ends of episodes.
 
         Args:
           n: The number of steps to look ahead.
@@ -630,7 +630,7 @@ class Table:
     ) -> Samples:
         """Returns a sample for each step: its past observations and its future actions.
 
-        The fields, the masks and the values are those of `rlds.transformations.windows`.
+        The fields, the masks and the values equal the result of `rlds.transformations.windows`.
 
         Args:
           *lengths: Not allowed: pass `history` and `horizon`.
@@ -686,14 +686,13 @@ class Table:
     ) -> Samples:
         """Returns a sample for each run of consecutive steps, as inputs of recurrent networks.
 
-        The runs are those of `rlds.transformations.batch`.
+        The runs equal the result of `rlds.transformations.batch`.
 
         Args:
           length: The number of steps in a run.
           shift: The distance between the starts of runs, in steps; `length` by default.
-          drop_remainder: Whether to drop shorter runs at the end of an episode. Otherwise they are
-            padded with zeros, and the field `pad_mask`, of shape `[length]`, is true for real
-            steps.
+          drop_remainder: True to drop shorter runs at the end of an episode; False to pad shorter
+            runs with zeros. The field `pad_mask`, of shape `[length]`, is true for real steps.
 
         Raises:
           ValueError: An argument is not positive.

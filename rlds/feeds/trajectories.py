@@ -42,10 +42,10 @@ def map_episodes(
     """Returns a table with the results of a function of each episode.
 
     The function takes all columns of an episode and returns new ones, as the standardize functions
-    of Octo and OpenVLA. It may add, drop and rename fields, change values, and drop, select or
-    repeat steps; all returned columns need the same length. Texts are `bytes` in arrays of
-    `object`. Images are markers in arrays of `object`: the function can move and repeat them, but
-    not read their pixels, which are decoded for batches only.
+    of Octo and OpenVLA. The function may add, drop and rename fields, change values, and drop,
+    select or repeat steps; all returned columns need the same length. Texts are `bytes` in arrays
+    of `object`. Images are markers in arrays of `object`: the function can move and repeat them,
+    but not read their pixels, which are decoded for batches only.
 
     At first, the function is called once for each episode, to compute the new lengths.
 
@@ -111,7 +111,7 @@ class _TrajectoryStorage(CachedStorage):
         return _TrajectoryStorage, (self.table, self.function, self.version, self.summaries)
 
     def _compute_lengths(self) -> Lengths:
-        """Computes all episodes once for their lengths."""
+        """Computes every episode once, and returns the lengths of the results."""
         base_lengths, indices = self._base.summaries, self.table.episode_indices
         lengths = np.zeros_like(base_lengths.num_steps)
         for positions, columns in self.table.select(self._inputs).blocks(self._inputs):

@@ -1,7 +1,7 @@
 """The sidecar of HDF5 files: attributes of groups in the group `rlds`.
 
-The sidecar is inside the file because files are often copied without their folder. It is stored in
-attributes because readers of some formats treat every array of a file as data.
+The sidecar is inside the file because files are often copied without their folder. Attributes hold
+the sidecar because readers of some formats treat every array of a file as data.
 """
 
 from __future__ import annotations

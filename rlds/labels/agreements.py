@@ -83,7 +83,7 @@ def _compare(values: np.ndarray, *, is_number: bool) -> tuple[float | None, floa
         return None, None, 0
     lowest, highest = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     alpha = None
-    if lowest.min() < highest.max():  # Otherwise the expected disagreement is zero.
+    if lowest.min() < highest.max():  # If all are equal, alpha is undefined.
         alpha = alpha_of(values, is_number=is_number)
     return alpha, float((lowest == highest).mean()), values.shape[1]
 

@@ -28,7 +28,7 @@ def labelled(episodes: Episodes, layers: Iterable[str] | None = None) -> Episode
     """Adds labels as fields to episodes and steps.
 
     Labels of episodes are in the episode field `label/<layer>`, labels of steps in the step field
-    of the same name. The value is that of all annotators. If annotators disagree, or there is no
+    of the same name. All annotators must agree on the value. If annotators disagree, or there is no
     label, text is empty, a number is NaN, and a flag and its mask field `<layer>_known` are False.
 
     Args:

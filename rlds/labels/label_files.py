@@ -142,7 +142,7 @@ def as_labels(
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{prefix}row {row_number}: {error}") from None
         old = labels_by_id.get(label.id)
-        # The label is already stored, even if its episode was changed since.
+        # A stored label is skipped, even if its episode was changed since.
         if old is not None and _identify(old)[1:] == _identify(label)[1:]:
             continue
         matches = by_key.get(key, [])

@@ -54,8 +54,8 @@ class _Member(NamedTuple):
 def extract(archive: epath.Path, directory: epath.Path) -> epath.Path:
     """Extracts an archive, and returns the directory of its files.
 
-    The directory is below `directory`, and has the name of the archive. It is reused until the
-    archive changes. Files whose names begin with a dot are left out, as in TFDS.
+    The directory is below `directory`, and has the name of the archive. The directory is reused
+    until the archive changes. Files whose names begin with a dot are left out, as in TFDS.
 
     Args:
       archive: A file with one of the `SUFFIXES`.
@@ -77,7 +77,7 @@ def extract(archive: epath.Path, directory: epath.Path) -> epath.Path:
             draft.mkdir(parents=True)
         with source_errors(archive):
             _extract(archive, draft)
-        if not result.is_dir():  # Otherwise another process was faster.
+        if not result.is_dir():  # Another process may have created it.
             with storage_errors(directory):
                 draft.rename(result)
     finally:

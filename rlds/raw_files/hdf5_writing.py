@@ -46,7 +46,7 @@ def new_file(path: str | os.PathLike[str], *, ordered: bool = False) -> Iterator
         access.set_fileobj_driver(h5py.h5fd.fileobj_driver, file)
         order = _order(h5py.h5p.FILE_CREATE) if ordered else None
         created = h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, fapl=access, fcpl=order)
-        access.close()  # Freed at the exit of Python, it would call deleted functions.
+        access.close()  # If Python freed it at exit, deleted functions would be called.
         try:
             with h5py.File(created) as hdf5_file:
                 yield hdf5_file, file.check

@@ -66,7 +66,7 @@ class Files:
         status = os.stat(path)
         is_folder = stat.S_ISDIR(status.st_mode)
         if is_folder or (self.may_grow and stat.S_ISREG(status.st_mode)):
-            with contextlib.suppress(OSError):  # For example, a folder on Windows.
+            with contextlib.suppress(OSError):  # Windows cannot open a folder.
                 self._keep_open(path)
         self._states[path] = self._identify(os.stat(path))
         if is_folder:
@@ -89,7 +89,7 @@ class Files:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
-                with contextlib.suppress(OSError):  # A dangling link.
+                with contextlib.suppress(OSError):  # A link may be dangling.
                     is_identified = not entry.is_symlink() and (self.may_grow or entry.is_dir())
                     identities[entry.name] = (
                         (entry.inode(),) if is_identified else self._identify(entry.stat())
@@ -152,8 +152,8 @@ class FileState(NamedTuple):
       path: The file.
       size: The size in bytes.
       version: A version that changes when the file is written, see `version_of` of the stores.
-      samples: A digest of 16 evenly spaced pieces of 16 KiB of a local file. It detects changes
-        that keep size and time. For files in stores, the version is enough.
+      samples: A digest of 16 evenly spaced pieces of 16 KiB of a local file. The digest detects
+        changes that keep size and time. For files in stores, the version is enough.
     """
 
     path: str

@@ -53,7 +53,7 @@ def loads(data: bytes, names: Mapping[str, Callable[..., Any]] | None = None) ->
     Args:
       data: The bytes of the pickle.
       names: Replacements for further functions and classes that the pickle may name, by
-        `module.name`. They must check their arguments, and have no side effects.
+        `module.name`. These functions must check their arguments, and have no side effects.
 
     Raises:
       RestrictedPickleError: The pickle names another function or class, which the message states;
@@ -145,7 +145,7 @@ def _with_checks(
     """
 
     def load_checked(unpickler: Any) -> None:
-        # The items are on the stack; above a mark, the container is below it.
+        # If the items follow a mark on the stack, the container is the value before the mark.
         stack = unpickler.metastack[-1] if position == -1 else unpickler.stack
         if kind is not None and type(stack[position]) is not kind:
             _refuse(f"the pickle changes an object of the type {type(stack[position]).__name__}")
@@ -196,7 +196,7 @@ def _count(value: Any, counts: dict[int, float]) -> float:
         children = value.ravel().tolist()
     if not children:
         return 1
-    counts[id(value)] = math.inf  # Until it is counted: a cycle stays infinite.
+    counts[id(value)] = math.inf  # A value that contains itself stays infinite.
     counts[id(value)] = 1 + sum(_count(child, counts) for child in children)
     return counts[id(value)]
 
@@ -251,7 +251,7 @@ def _create_array(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = Non
         _refuse("the pickle of an array is damaged")
     _check_truth(dtype, data)
     array = np.frombuffer(data, dtype).copy()
-    if order == "K":  # NumPy 2.3 writes this for arrays in neither order.
+    if order == "K":  # NumPy 2.3 writes K for non-contiguous arrays.
         return array.reshape(shape).transpose(axes)
     return array.reshape(shape, order=order)
 

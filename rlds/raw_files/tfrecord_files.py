@@ -57,7 +57,7 @@ class TFRecordReader(contextlib.AbstractContextManager["TFRecordReader"]):
         """
         if self.ended:
             return None
-        self.ended = True  # Until the record is complete.
+        self.ended = True  # `ended` stays true if the record is incomplete.
         try:
             header = self._stream.read(HEADER.size)
         except SourceError as error:

@@ -99,7 +99,7 @@ class SourceChangedError(SourceError):
     """A file has changed since it was opened: data read from it is inconsistent."""
 
     def locate(self, **location: Any) -> None:
-        """Does nothing: the error is about the file as a whole."""
+        """Ignores the location: the error is about the whole file."""
 
 
 # Errors of the operating system that mean that a file, or a name in it, is damaged. All other
@@ -112,14 +112,14 @@ _DAMAGE_ERRNOS = (
 )
 # The largest length of the message of a library, which may quote the file.
 _MAX_MESSAGE_CHARS = 500
-# A call in the code of a source with a missing argument. (Calls of classes are excluded: their
-# arguments come from the file.)
+# A call in the code of a source with a missing argument. Class names are excluded, because files
+# determine the arguments of classes.
 _WRONG_CALL_MESSAGE = re.compile(r"(?!.*__\(\))[\w.<>]+\(\) missing \d+ required ")
 
 
 def is_damage(error: Exception) -> bool:
     """Whether an error during a read is about the data."""
-    if isinstance(error, StorageError):  # Raised by readers of logs.
+    if isinstance(error, StorageError):  # Log readers raise this error.
         cause = error.__cause__
         return isinstance(cause, OSError) and cause.errno in (*_DAMAGE_ERRNOS, errno.ENOENT)
     if isinstance(error, OSError):

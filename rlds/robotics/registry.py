@@ -220,7 +220,7 @@ class DatasetMeaning:
 
     @property
     def action_mask(self) -> tuple[bool, ...]:
-        """A mask of the elements of the standard action to normalize: all but the grippers."""
+        """A mask of the elements of the standard action to normalize: all except the grippers."""
         return tuple(not name.endswith(_GRIPPER) for name in self._standard_names)
 
     @property
@@ -270,8 +270,8 @@ def meaning_of(name: str, metadata: Mapping[str, Any] | None = None) -> DatasetM
 
     Args:
       name: The name of the dataset, with or without config and version.
-      metadata: The metadata of the dataset. Its entry "rlds_robotics" takes precedence over the
-        registry; it has the form of an entry of `register`.
+      metadata: The metadata of the dataset. The metadata entry "rlds_robotics" takes precedence
+        over the registry, and has the form of an entry of `register`.
 
     Raises:
       KeyError: The dataset is not registered; the message lists similar names.

@@ -14,7 +14,7 @@ __all__ = ["RULES", "binarize", "clip", "euler", "invert", "reached", "rel2abs"]
 
 # A gripper is open above the first bound, closed below the second bound, and moving in between.
 _MIN_OPEN, _MAX_CLOSED = 0.95, 0.05
-# A relative command below this changes nothing.
+# Smaller relative commands change nothing.
 _MIN_COMMAND = 0.1
 
 

@@ -7,7 +7,7 @@
 
     rlds.sources.export(episodes, "lerobot", "my_robot")  # In the format of another library.
 
-A source reads one format, independently of the use of its episodes. It does not load TensorFlow.
+A source reads one format, independently of the use of its episodes. Sources do not load TensorFlow.
 """
 
 from rlds_ecosystem.lazy import lazy_package as _lazy_package

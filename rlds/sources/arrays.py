@@ -102,8 +102,8 @@ class _BufferPool:
 
     Requesting pages of memory from the system takes longer than filling them.
 
-    Every array, tensor or buffer that shares memory references the array that owns it. So if only
-    this pool references the owner, the memory is free.
+    Every array, tensor or buffer that shares memory references the array that owns it. If only this
+    pool references the owner, the memory is therefore free.
     """
 
     _MIN_BYTES, _MAX_BYTES, _MAX_BUFFERS = 1 << 15, 48 << 20, 16
@@ -209,7 +209,7 @@ def as_indices(values: Sequence[int] | np.ndarray) -> np.ndarray:
     """Returns indices of samples or episodes, int64 of shape `[n]`.
 
     Raises:
-      TypeError: The values are not integers, such as those of a mask.
+      TypeError: The values are not integers; for example, a mask.
     """
     indices = np.asarray(values).reshape(-1)
     if indices.size and indices.dtype.kind not in "iu":

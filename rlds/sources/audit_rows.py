@@ -1,6 +1,6 @@
 """The results of an audit for each episode: a column in a file next to the table of episodes.
 
-`rlds.auditing` writes it. It is valid as long as the table is valid, see `episode_table.key_of`.
+`rlds.auditing` writes the file, which is valid as long as the table is, see `episode_table.key_of`.
 """
 
 from __future__ import annotations

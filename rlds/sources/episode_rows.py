@@ -164,7 +164,7 @@ class RowMaker:
         steps = dict(leaves_at(episode.steps, None))
         metadata = dict(leaves_at(episode.metadata, None))
         for path in [path for path, mark in self._masks.items() if not metadata.get(mark, True)]:
-            metadata.pop(path, None)  # A placeholder.
+            metadata.pop(path, None)  # The value is a placeholder.
         summary = summary_of(steps, episode.final_observation_known)
         flags = steps.get(rlds.IS_TERMINAL, ())
         rate = rate_in(metadata) or self._rate
@@ -310,7 +310,7 @@ def _type_of_statistics(field: Any, arrow: Any) -> Any:
     """Returns the column type of the statistics of a field of steps; None if not numeric."""
     if not isinstance(field, Field) or field.encoding or field.column_dtype.kind not in "biuf":
         return None
-    if field.column_dtype == np.uint8 and len(field.shape) > 1:  # Images.
+    if field.column_dtype == np.uint8 and len(field.shape) > 1:  # The field is an image.
         return None
     narrow = field.column_dtype in (np.float16, np.float32)
     kind = arrow.float32() if narrow else arrow.float64()

@@ -1,8 +1,8 @@
-"""The table of episodes: computed once, stored next to the data, queried in SQL.
+"""The table of episodes: stored next to the data, queried in SQL.
 
 A table is a Parquet file for each split, in the folder `.rlds` of the data. If that folder is not
-writable, or the data is one file, the table is in the cache. It is recomputed if the size or the
-modification time of a file of the data changes.
+writable, or the data is one file, the table is in the cache. The table is recomputed if the size or
+the modification time of a file of the data changes.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class EpisodeTable:
           condition: An expression of SQL over the columns, such as
             `steps > 50 and success and instruction like '%red%'`. Numeric fields of steps have
             statistics: `reward.max > 1`, `"observation/state".mean < 0`. `number` counts the
-            episodes of all splits, `index` those of each split. An audit adds the column
+              episodes of all splits, `index` counts per split. An audit adds the column
             `audit`: `audit.efficiency > 0.5`, `list_contains(audit.findings, 'lag')`.
           first: The `number` of the first episode.
 

@@ -52,15 +52,15 @@ __all__ = ["Episodes", "as_values"]
 class Episodes(Sequence[SourceEpisode]):
     """The episodes of a split of a source.
 
-    With random access (`has_random_access`), any episode can be read at any time. Otherwise, the
-    first access to an episode reads all episodes before it, and `len` reads all; later accesses
+    With random access (`has_random_access`), any episode can be read at any time. In other sources,
+    the first access to an episode reads all episodes before it, and `len` reads all; later accesses
     start at the recorded location.
 
     Args:
       source: The source.
       split: The name of a split, or a split expression of TFDS, see `tfds_files.splits`.
       format: The name of the format.
-      declared: Metadata of the dataset, in addition to that of the source.
+      declared: Metadata of the dataset, in addition to metadata of the source.
 
     Attributes:
       source: The source.
@@ -332,8 +332,8 @@ class Episodes(Sequence[SourceEpisode]):
         the cache, until the files change.
 
         Args:
-          progress: True for a progress bar, None for a progress bar on a terminal only. Or a
-            callback, which gets the number of done episodes and of all episodes (None if unknown).
+          progress: True for a progress bar, None for a progress bar on a terminal only. A callback
+            gets the number of done episodes and of all episodes (None if unknown).
           jobs: The largest number of processes that read episodes; one for each processor if None.
 
         Raises:

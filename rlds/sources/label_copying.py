@@ -54,7 +54,7 @@ def copy_labels(
       origins: The indices of new episodes and of their source episodes. Unchanged copies may be
         missing.
       copy: The episodes of the new dataset.
-      draft: The current path of the new dataset, such as that of a draft.
+      draft: The current path of the new dataset, such as a draft.
       path: The final path of the new dataset.
 
     Raises:
@@ -72,7 +72,7 @@ def copy_labels(
         labels = valid_labels(folders)
         layers, target_layers = declared_layers(folders), declared_layers(target)
     except SourceError:
-        # The lines were copied, but labels of changed steps cannot be moved.
+        # Damaged labels are an error only if labels of changed steps must be moved.
         if any(_copy_labels(readable_rows(folders), episodes, origins, copy)):
             raise
         return
@@ -111,7 +111,7 @@ def _copy_labels(
 
 
 def copy_label(label: Label, digest: str, key: str, steps: int, first: int = 0) -> Iterator[Label]:
-    """Yields a label moved to another episode; nothing if that episode lacks the labelled steps.
+    """Yields a label moved to another episode, unless the episode lacks the labelled steps.
 
     Args:
       label: The label.
@@ -125,7 +125,7 @@ def copy_label(label: Label, digest: str, key: str, steps: int, first: int = 0) 
         begin, end = max(begin - first, 0), min(end - first, steps)
         if begin >= end:
             return
-    # Deterministic: repeating the copy gives the same identifier.
+    # The name is a hash, so repeating the copy gives the same identifier.
     name = hashlib.sha256(f"{label.id} {digest} {begin} {end}".encode()).hexdigest()[:32]
     target: dict[str, Any] = {"episode": digest, "key": key, "begin": begin, "end": end}
     yield dataclasses.replace(label, **target, id=name, tool=_COPY_TOOL_PREFIX + label.id)

@@ -341,7 +341,7 @@ def _parse_lines(file: Path, lines: Sequence[bytes]) -> Iterator[Label]:
                 ) from error
 
 
-# RecursionError: deeply nested lists.
+# `RecursionError` is raised for deeply nested lists.
 _INVALID_ROW_ERRORS = (ValueError, TypeError, OverflowError, RecursionError)
 
 
@@ -362,7 +362,7 @@ def _from_json(kind: type[T], values: Mapping[str, Any]) -> T:
     """Creates a label or a layer; ignores fields of newer releases."""
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     arguments = {field.name: values[field.name] for field in fields if field.name in values}
-    # Fields with a default set one of the two attributes.
+    # If a field has no default, both attributes are `MISSING`.
     required_names = {field.name for field in fields if field.default is field.default_factory}
     if missing := sorted(required_names - arguments.keys()):
         raise ValueError(f"missing: {', '.join(missing)}")
@@ -387,7 +387,7 @@ def copy_lines(folders: Iterable[Path], target: Sequence[Path]) -> None:
     lines: dict[str, dict[bytes, None]] = {}
     for file in _files(folders):
         *complete, last_line = file.read_bytes().split(b"\n")
-        if _label_if_readable(last_line):  # Otherwise an unfinished line of a killed writer.
+        if _label_if_readable(last_line):  # A killed writer leaves an incomplete line.
             complete.append(last_line)
         lines.setdefault(file.name, {}).update(dict.fromkeys(complete))
     layers = next((f for f in (folder / _LAYERS_FILE for folder in folders) if f.is_file()), None)
@@ -450,7 +450,7 @@ def append(
                 file = folder / f"{layer}.jsonl"
                 sizes[file] = file.stat().st_size if file.exists() else 0
                 _append_lines(file, lines)
-        except OSError:  # The disk is full, say.
+        except OSError:  # For example, the disk is full.
             for file, end in sizes.items():
                 if file.exists():
                     os.truncate(file, min(end, file.stat().st_size))
@@ -477,7 +477,7 @@ def _write_to_first(folders: Sequence[Path], write: Callable[[Path], None]) -> N
 def _write_locked(folder: Path, write: Callable[[Path], None]) -> None:
     """Writes to a label folder under a lock: another process may replace its dataset."""
     while True:
-        finish_replacing(folder.parent.parent)  # Before labels create the folder again.
+        finish_replacing(folder.parent.parent)  # `mkdir` would hide an unfinished replacement.
         with contextlib.ExitStack() as stack:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -497,7 +497,7 @@ def _append_lines(file: Path, lines: bytes) -> None:
             torn = stream.read().rpartition(b"\n")[2]
             if _label_if_readable(torn):
                 lines = b"\n" + lines
-            else:  # An unfinished line of a killed writer, which was never acknowledged.
+            else:  # A killed writer left an incomplete, unacknowledged line.
                 stream.truncate(end - len(torn))
         stream.write(lines)
         stream.flush()

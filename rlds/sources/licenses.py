@@ -32,7 +32,7 @@ def spdx_of(license: str) -> str:
 
 
 def conflicts(licenses: Mapping[str, str], result: str) -> list[str]:
-    """Describes conflicts of the license of a dataset with those of its source datasets.
+    """Describes conflicts of the license of a dataset with the licenses of its source datasets.
 
     This is no legal advice. Unknown licenses are ignored.
 

@@ -1,9 +1,9 @@
 """The lineage of a dataset: the origin of its episodes, and the operations on them.
 
 The lineage is JSON: the operations, the source datasets, each with its own lineage, and for each
-episode its dataset and its raw file. It is stored in `.rlds/lineage.json` of a folder, or in
-`.rlds` next to a file; without entries of single episodes, also in the metadata of the dataset. It
-has no times: repeating the operations gives the same lineage.
+episode its dataset and its raw file. The lineage is stored in `.rlds/lineage.json` of a folder, or
+in `.rlds` next to a file; the metadata of the dataset has a copy without entries of episodes. A
+lineage has no times: repeating the operations gives the same lineage.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def open(
       KeyError: There is no such split; the message lists the splits.
       SourceError: The format is unknown, or the data is damaged; the message has the location.
       TypeError: The format has no such option.
-      ValueError: The format or the slice does not exist, or several formats match the data. Or the
+      ValueError: The format or the slice does not exist, or several formats match the data. The
         condition is not valid, or is true for no episode.
 
     >>> import tempfile
@@ -145,7 +145,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
         raise missing[0]
     if signs.damage is not None:
         raise signs.damage
-    from rlds.raw_files.archives import SUFFIXES  # Imported on demand.
+    from rlds.raw_files.archives import SUFFIXES  # The module loads on demand.
 
     if os.fspath(path).endswith(SUFFIXES):
         raise SourceError("an archive: unpack it, and open its content", file=path)
@@ -247,7 +247,7 @@ def _check_exists(path: str | os.PathLike[str]) -> None:
 
 
 def only_split(source: AnySource, split: str | None) -> str:
-    """Returns the requested split; if it is None, the only split of the source.
+    """Returns the requested split; the only split of the source if None.
 
     Raises:
       KeyError: There are several splits; the message lists them.

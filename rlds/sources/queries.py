@@ -1,6 +1,6 @@
 """Conditions in SQL over the table of episodes.
 
-A condition may come from an untrusted web page or recipe. So it is parsed as a single expression,
+A condition may come from an untrusted web page or recipe. Conditions are parsed as one expression,
 never as a statement, in a DuckDB connection without access to other files or settings.
 """
 

@@ -176,7 +176,7 @@ def read_steps(
     fields: Collection[str] | None = None,
     rows: slice = ALL_ROWS,
 ) -> Mapping[str, Any]:
-    """Reads the columns of steps, at least those of some fields.
+    """Reads the columns of some fields of steps; may read further columns.
 
     Args:
       source: The source.

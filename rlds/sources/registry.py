@@ -202,7 +202,7 @@ _METADATA_PATHS: Mapping[str, Mapping[str, str]] = {
         "counted": "buffer_size pos full n_envs optimize_memory_usage handle_timeout_termination"
     },
     "zarr": {"counted": "images/*"},
-    "rlu_atari": {"counted": "/raw_files/*"},  # And all other data of RL Unplugged.
+    "rlu_atari": {"counted": "/raw_files/*"},  # Covers all of RL Unplugged.
 }
 
 
@@ -305,7 +305,7 @@ def _load(target: str) -> Any:
 
 @functools.cache
 def _find_registered() -> dict[str, str]:
-    from importlib import metadata  # Its import is slow.
+    from importlib import metadata  # This import is slow.
 
     targets: dict[str, str] = {}
     for point in metadata.entry_points(group=ENTRY_POINTS):

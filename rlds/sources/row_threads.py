@@ -58,11 +58,11 @@ def for_all_rows(work: Callable[[range], None], rows: int, threads: int | None) 
         for _ in range(min(threads, len(chunks))):
             futures.append(pool.submit(run))
         concurrent.futures.wait(futures)
-    finally:  # Threads must not write to the rows afterwards, even after KeyboardInterrupt.
+    finally:  # No thread may write to the rows after an interrupt.
         chunks.clear()
         concurrent.futures.wait(futures)
     errors = [error for future in futures if (error := future.exception())]
-    if errors:  # All chunks before the chunk of an error are done.
+    if errors:  # Chunks start in order, so `errors` includes the first damaged row.
         raise min(errors, key=lambda error: getattr(error, "row", -1))
 
 

@@ -118,11 +118,11 @@ class Sidecar:
       episode: The fields of episodes that the source declares, by path.
       paths: The names of step fields in the format, by path. Other step fields are in the sidecar.
       episode_paths: The same for episode fields.
-      final_row_paths: The step fields in the format with a row for the final observation. Of the
-        other `paths`, this row is in the sidecar.
+      final_row_paths: The step fields in the format with a row for the final observation. For the
+        other `paths`, the sidecar has this row.
       metadata: The metadata of the dataset: attributes of `Source`, by name.
       drops_final_row: True if the format always treats the last observation as the final one, and
-        has no other values in its row. Then these values are in the sidecar.
+        has no other values in its row. In this case, the sidecar has these values.
       is_metadata_only: True if the sidecar holds only metadata of the dataset, none of episodes.
       clips: Cameras of `episode_paths` whose clips in the format end with the last row. Later
         frames are in the sidecar.
@@ -326,7 +326,7 @@ class Sidecar:
           ValueError: The columns do not match the fields.
         """
         location = f"episode {episode.key}"
-        # Paths, because names may contain slashes.
+        # Columns are listed by path because names may contain slashes.
         columns = {
             path: as_array(column) if isinstance(column, RaggedColumn) else column
             for path, column in leaves_at(episode.steps, None)

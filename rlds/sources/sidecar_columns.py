@@ -178,7 +178,7 @@ class _ColumnWriter:
             self._put(".data", elements.astype(self._type.dtype, copy=False).tobytes())
             return
         if self._type.shape == () and np.asarray(rows).ndim > 1:
-            elements = rows  # Images before encoding.
+            elements = rows  # Images are not encoded yet.
         texts = [_as_bytes(value) for value in elements]
         offsets = np.cumsum([len(text) for text in texts], dtype="<i8")
         self._put_texts(offsets, b"".join(texts))

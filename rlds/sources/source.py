@@ -121,7 +121,7 @@ class Lengths(NamedTuple):
 
     @classmethod
     def create(cls, num_steps: Any, *, final_observation_known: bool | None = None) -> Lengths:
-        """Returns lengths of episodes of which either all or none have a final observation."""
+        """Returns lengths of episodes that all have, or all lack, a final observation."""
         lengths = np.asarray(num_steps, np.int64).reshape(-1)
         if final_observation_known is None:
             return cls(lengths)
@@ -161,7 +161,7 @@ class SourceEpisode:
     `episode["observation"]` one of these columns.
 
     Attributes:
-      key: The permanent name of the episode, unique in its split. It becomes `episode_id`.
+      key: The permanent name of the episode, unique in its split. The key becomes `episode_id`.
       steps: The columns of the steps, with the flags; see `rlds.alignment`.
       origin: The location of the raw data.
       final_observation_known: True if the last step holds the observation after the last
@@ -289,7 +289,7 @@ class SourceInfo:
       metadata: Further metadata of the files, in the types of JSON.
       options: The options that the episodes depend on, in the types of JSON.
       aliases: The paths of fields by their names in the format; edits and conditions accept both.
-        A path is that of a field, or of a group of fields, in `Episodes.spec`; `steps` stands for
+        A path identifies a field, or a group of fields, in `Episodes.spec`; `steps` stands for
         the number of steps.
       finite: The paths of fields of steps that must be neither NaN nor infinite.
       images_as_png: Whether a TFDS dataset stores uint8 arrays of shape
@@ -409,7 +409,7 @@ class AnySource(abc.ABC):
     """Raw data that can be read as episodes: a `Source`, or a `Stream`.
 
     A source is picklable, as worker processes get a copy: it holds paths and options, but no open
-    files. Its constructor checks everything that it can without reading all of the data.
+    files. The constructor of a source checks as much as possible without reading all data.
 
     The data may be damaged, or hostile. Callers read it through `rlds.sources.reading`, which turns
     errors of methods that damaged data causes into `SourceError`s. A `TypeError`, `AttributeError`
@@ -469,7 +469,7 @@ class Stream(AnySource):
 
         Args:
           split: The split.
-          part: One of the parts of the split.
+          part: A part of the split.
           after: The key of an episode of the part; only the later episodes are yielded.
         """
 
@@ -511,7 +511,7 @@ class Location(NamedTuple):
 
     Attributes:
       source: The source.
-      split: One of its splits.
+      split: A split of the source.
       index: The index of the episode in the split.
     """
 
@@ -589,7 +589,7 @@ def files_of(source: AnySource, max_names: int = 3) -> str:
     """Returns the name of the files of a source for errors."""
     try:
         names = [os.fspath(path) for path in source.inputs()]
-    except Exception:  # Another error is being reported.
+    except Exception:  # This call is for an error message, so it must not raise.
         names = []
     if not names:
         return f"the source {type(source).__name__}"

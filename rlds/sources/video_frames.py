@@ -159,7 +159,7 @@ class FramesSource(View):
 
     @override
     def makes(self, fields: Collection[str] | None) -> bool:
-        return True  # Clips are removed.
+        return True  # The view removes clips.
 
     @override
     def make(

@@ -78,7 +78,7 @@ class RowContext(NamedTuple):
       split: The split of the view.
       episodes: The index of the episode of each row, int64 of shape `[rows]`.
       steps: The step of each row in its episode, int64 of shape `[rows]`.
-      base_values: Returns the values of fields of the bases at other steps. Its arguments are the
+      base_values: Returns the values of fields of the bases at other steps. The arguments are the
         paths of the fields, and a step of the base for each row.
       episode_index: The index of the episode, if all rows are of one episode; None otherwise.
       episode: The episode in the base; None if the rows are of several episodes.
@@ -202,7 +202,7 @@ class View(Source):
 
     @functools.cached_property
     def _added(self) -> set[str]:
-        """The fields that `make` adds to those of the bases."""
+        """The fields that `make` adds to the fields of the bases."""
         return {*(self.changed_paths or ())}.difference(self.paths)
 
     def make(
@@ -264,7 +264,7 @@ class View(Source):
 
     @functools.cached_property
     def is_as_stored(self) -> bool:
-        """Whether the episodes equal those of the bases in all fields."""
+        """True if all fields of the episodes are unchanged."""
         paths = _paths(self.fields)
         return paths == self.paths and self.base_paths == dict(zip(paths, paths))
 

@@ -175,13 +175,13 @@ class Export(abc.ABC):
       is_exact: True if reading the written dataset gives the same episodes, except for fields that
         change or are lost. If False, the episodes are only counted.
       from_parts: True if the dataset is always joined from parts, even from a single part, because
-        its files depend on the sizes of all episodes. Then `staged` is None only while a part is
-        written.
+        its files depend on the sizes of all episodes. For such a format, `staged` is None only
+        while a part is written.
       compares_stored: True if the read-back check compares stored forms (`stored_digest`). The
         export itself then checks its encoded values, and passes their digests to `watch`.
       num_steps: The number of written steps, if the export counts them.
       unchecked: Paths of fields whose values may be read back in another form, such as a video in
-        another container. They are not compared.
+        another container. These fields are not compared.
       pngs: Fields of steps that are PNG files, which the format stores as arrays of pixels.
       order: The indices of the episodes to write, in order; None for all episodes.
       index: The index of the episode that `iter_items` yielded last.
@@ -384,8 +384,8 @@ class Export(abc.ABC):
         Staged episodes are copied if the export `copies_parts`.
 
         Args:
-          copies: Takes a location. Returns True to copy its episode in stored form; its
-            `stored_digest` is then compared with that of the copy.
+          copies: Takes a location. Returns True to copy an episode in stored form; the digest of
+            the copy is then compared with its `stored_digest`.
         """
         damage = None
         self.watch.begin()
@@ -516,7 +516,7 @@ def is_array(field: Any) -> bool:
 
 
 def check_arrays(fields: Mapping[str, Any], paths: Iterable[str], reason: str) -> None:
-    """Checks fields of which the format stores each as an array.
+    """Checks fields that the format stores as arrays.
 
     Args:
       fields: The fields of a step, by path.

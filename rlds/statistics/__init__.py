@@ -740,7 +740,7 @@ def _from_plain(plain: Mapping[str, Any], num_transitions: int) -> FieldStatisti
 
     mean = np.asarray(plain["mean"], np.float64)
     ddof = int(plain.get("ddof", 0))
-    # The default of a missing count is the smallest one with a standard deviation.
+    # If the count is missing, the smallest count with a standard deviation is assumed.
     count = array("count", num_transitions or ddof + 1).astype(np.int64)
     quantiles = {
         float(f"{float(key[1:]) / 100:.12g}"): array(key)

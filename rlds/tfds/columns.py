@@ -175,7 +175,7 @@ def _fit_tensors(feature: Tensor, rows: Any, location: _Location) -> Any:
     dtype = feature.dtype
     expected = f"{_name_dtype(dtype)} of shape {feature.shape}"
     column = _as_column(rows, dtype)
-    if column is None:  # The rows have different shapes.
+    if column is None:  # The shapes of the rows differ.
         arrays = [_as_array(row, dtype) for row in rows]
         for index, array in enumerate(arrays):
             if not fits(array.shape, feature.shape):
@@ -208,7 +208,7 @@ def _fit_images(feature: Image, rows: Any, location: _Location) -> Any:
         rows = rows.tolist()
     if isinstance(rows, list):
         if not all(isinstance(row, np.ndarray) or tf.is_tensor(row) for row in rows):
-            return rows  # Encoded images, image files, and other inputs of TFDS.
+            return rows  # Other inputs of TFDS, such as encoded images, pass unchanged.
         rows = [np.asarray(row) for row in rows]
     for index, row in enumerate(rows):
         if row.dtype != feature.dtype or not fits(row.shape, feature.shape):
@@ -338,7 +338,7 @@ def _count_rows(leaf: Any) -> int | None:
         return None
     try:
         return len(leaf)
-    except TypeError:  # A scalar.
+    except TypeError:  # A scalar has no length.
         return None
 
 

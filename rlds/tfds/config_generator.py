@@ -50,10 +50,10 @@ def extract_feature_from_data(
     is not encoded, as TensorFlow cannot decode it.
 
     An image is an array of shape `(height, width, channels)` with 1, 3 or 4 channels of uint8 or
-    uint16, or one channel of float32. Its path must contain "image", "img", "rgb", "pixel" or
-    "camera", in any case, or it must be the whole observation. Images that JPEG cannot hold (4
-    channels, or not uint8) are stored as PNG, which is lossless. A scalar string is an encoded
-    image if its name contains one of these words; Python's `str` is always text.
+    uint16, or one channel of float32. The path of an image must contain "image", "img", "rgb",
+    "pixel" or "camera", in any case, or the image must be the whole observation. Images that JPEG
+    cannot hold (4 channels, or not uint8) are stored as PNG, which is lossless. A scalar string is
+    an encoded image if its name contains one of these words; Python's `str` is always text.
 
     Args:
       data: An array, tensor, number or string, a spec (anything with shape and dtype), or a nest
@@ -61,8 +61,8 @@ def extract_feature_from_data(
       use_images: Whether to use `Image` for images.
       image_encoding: The encoding of images: 'png', or 'jpeg', which is lossy.
       field_name: The name of the data, or its path of enclosing fields, separated by slashes.
-      squeeze_scalars: Whether an array of shape `(1,)` counts as a scalar. Such a feature takes
-        scalars, not the array itself.
+      squeeze_scalars: Whether an array of shape `(1,)` counts as a scalar. The scalar feature takes
+        no arrays.
       convert_tuple_to_list: Whether to treat tuples as lists; otherwise they are an error.
       tensor_encoding: The encoding of arrays.
 
@@ -129,7 +129,7 @@ def generate_config_from_spec(
 
     Args:
       episode_spec: The spec of an episode, such as the `element_spec` of a dataset of episodes, or
-        an episode. Its steps are in either layout, or a list, whose first step is used. Core fields
+        an episode. The steps are in either layout, or a list, whose first step is used. Core fields
         of a step are optional; all other fields of the step are step metadata. All fields of the
         episode except for `steps` are episode metadata.
       name: The name of the dataset.

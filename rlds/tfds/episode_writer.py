@@ -43,7 +43,7 @@ class EpisodeWriter:
     Args:
       data_directory: The folder of the dataset; created if it is missing.
       ds_config: The name of the dataset and the features of its steps and episodes, see
-        `generate_config_from_spec`. Or the `info` of another dataset, whose name, features,
+        `generate_config_from_spec`. With the `info` of another dataset, its name, features,
         description and metadata are copied.
       max_episodes_per_file: The maximum number of episodes in a shard.
       split_name: The split to write, or several splits; 'train' if None.
@@ -145,7 +145,7 @@ class EpisodeWriter:
         """Writes an episode, if the writer has one split; otherwise see `add_episode_to_split`.
 
         Args:
-          episode: The episode. Its steps are a `tf.data.Dataset` of steps, one dict of columns
+          episode: The episode. The steps are a `tf.data.Dataset` of steps, one dict of columns
             (arrays or tensors with a leading time axis), or an iterable of steps. Columns are
             written many times faster than steps.
 

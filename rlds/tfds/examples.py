@@ -121,7 +121,7 @@ def _features_by_tfds(feature: Any, value: Any, key: str) -> Iterator[tuple[str,
     value = _as_lists(value)
     try:
         encoded = feature.encode_example(value)
-        # A TFDS type, not `tf.train.Example`.
+        # The result is a TFDS type, not `tf.train.Example`.
         fields = serializer.get_tf_example({key: encoded}).features.feature
     except Exception as e:  # A feature may raise any error.
         raise ValueError(f"{key}{_invalid_step(feature, value)}: {e}") from e

@@ -2,9 +2,9 @@
 
 Records of TFDS hold int64, float32 and byte strings. The default encoding of
 `tfds.features.Tensor` is lossless for bool, (u)int8 to (u)int64, float16 and float32 (signalling
-NaNs become quiet). But it rounds float64 to float32 silently, rejects complex numbers and bfloat16,
-and reading an array without elements kills the process (TFDS 4.9.10). The features of this module
-store such values as raw bytes, or as a `TensorStorage` requests.
+NaNs become quiet). However, TFDS rounds float64 to float32 silently, rejects complex numbers and
+bfloat16, and reading an array without elements kills the process (TFDS 4.9.10). The features of
+this module store such values as raw bytes, or as a `TensorStorage` requests.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def lossless_config(
     """Returns a `DatasetConfig` with lossless features, see `lossless`.
 
     Args:
-      ds_config: The config. Its entries of None are kept.
+      ds_config: The config. Entries of None are kept.
       storage: See `lossless`.
       argument: The name of the config in error messages.
       stacklevel: The frame that a warning points to, as in `warnings.warn`.

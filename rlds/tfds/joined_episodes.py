@@ -64,7 +64,7 @@ class JoinedEpisodes:
             for name, feature in loading.leaves_of_features(features)
             if _has_rows(feature)
         }
-        # Concrete, as TensorFlow counts traces per function, and warns from the fifth dataset on.
+        # The function is concrete because TensorFlow warns of functions with five traces.
         self._decode = tf.function(
             self._parse_and_decode,
             autograph=False,  # No control flow depends on tensors; rewriting takes half a second.
@@ -78,8 +78,8 @@ class JoinedEpisodes:
 
         Returns:
           The fields of episodes as columns with a row for each episode, or a list if an episode may
-          have any number of rows; in `steps`, columns with a row for each step. And the number of
-          steps of each episode, of shape `[num_episodes]`.
+          have any number of rows; in `steps`, columns with a row for each step. The second value is
+          the number of steps of each episode, of shape `[num_episodes]`.
 
         Raises:
           ValueError: A field of an example has a wrong number of values.

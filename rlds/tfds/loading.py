@@ -55,8 +55,8 @@ def load(
         `is_last` and `is_terminal` are always read, as transformations and statistics need them.
       episode_fields: The fields of an episode to read, besides `steps`. `final_observation_known`
         is always read.
-      decode: Whether to decode images and encoded tensors; otherwise, they are stored strings. Or
-        the fields of a step to decode.
+      decode: Whether to decode images and encoded tensors; otherwise, they are stored strings.
+        Names of fields of a step decode only these fields.
       shuffle_files: Whether to read the files in a random order.
       read_config: See `tfds.ReadConfig`. Not for ArrayRecord files.
 
@@ -95,8 +95,8 @@ def load(
             raise ValueError("load: read_config is not supported for ArrayRecord files")
         return _from_array_records(builder, split, selected, decoders, shuffle=shuffle_files)
     if read_config is None:
-        # Without a cache: decoded images may be many times larger than the files, and a checkpoint
-        # of an iterator would include the cache.
+        # The cache is off because decoded images may be many times larger than the files, and
+        # checkpoints of an iterator would include the cache.
         read_config = tfds.ReadConfig(try_autocache=False)
         if not shuffle_files:
             read_config.interleave_cycle_length = 1

@@ -221,7 +221,7 @@ def with_end(chunks: tf.data.Dataset, empty: Any) -> tf.data.Dataset:
 
 
 def are_episodes(data: Any) -> bool:
-    """Returns whether data is a dataset of episodes, and not an episode or steps."""
+    """Returns True if data is a dataset of episodes, not an episode or steps."""
     spec = data.element_spec if is_nested(data) else None
     return isinstance(spec, Mapping) and rlds_types.STEPS in spec
 

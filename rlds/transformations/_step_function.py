@@ -13,7 +13,7 @@ from rlds.transformations import _layouts
 
 
 class StepFunction:
-    """A function of one step, traced once.
+    """A function of one step, with a cached trace.
 
     The function may use Python control flow on the values of the step and may modify the step.
 
@@ -34,7 +34,7 @@ class StepFunction:
             copy = tree.map_structure(lambda leaf: leaf, step)
             result = function(*copy) if type(copy) is tuple else function(copy)
             if isinstance(result, list) and all(map(tf.is_tensor, result)):
-                result = tuple(result)  # as Dataset.map does
+                result = tuple(result)  # `Dataset.map` also converts lists to tuples.
             return _layouts.as_tensors(result)
 
         self._traced_apply: Any = None
@@ -132,8 +132,8 @@ def _vectorizes(concrete: Any) -> bool:
 
     `tf.vectorized_map` stacks the intermediate values of all steps, so their shapes must not depend
     on the data (as with `tf.boolean_mask`). For a single step, a `tf.squeeze` of all axes would
-    remove the axis of the steps. Both cases may occur in the branches of a condition, so called
-    functions are searched too.
+    remove the axis of the steps. Branches of a condition may have these calls, so called functions
+    are searched too.
     """
     graph = concrete.graph.as_graph_def(add_shapes=True)
     called = (node for function in graph.library.function for node in function.node_def)
@@ -161,10 +161,10 @@ def step_function(
 ) -> StepFunction:
     """Returns a new `StepFunction`, or outside of graphs an equivalent one from the cache.
 
-    A cache by the identity of the function, as in `tf.function`, would be simpler. But loops often
-    create a new lambda for each call, and then every call would trace: `map_steps` of an episode of
-    200 steps takes 50 ms of processor time instead of 1.3 ms. And a function with changed globals
-    or closure would continue with the old values.
+    A cache by the identity of the function, as in `tf.function`, would be simpler. However, a loop
+    may create a new lambda for each call, so that every call would trace: `map_steps` of an episode
+    of 200 steps takes 50 ms of processor time instead of 1.3 ms. A function with changed globals or
+    closure would also continue with the old values.
     """
     if not tf.executing_eagerly():
         return StepFunction(function, step_spec, vectorize=vectorize)
@@ -204,7 +204,7 @@ def _content_key(value: Any, enclosing: tuple[Any, ...]) -> Hashable:
     if type(value) in _PLAIN_TYPES:
         return (type(value), value)
     if isinstance(value, tf.Variable):
-        raise _UncacheableError  # Its value may change before the function runs.
+        raise _UncacheableError  # A variable may change before the call.
     if tf.is_tensor(value) and hasattr(value, "numpy"):
         return ("tensor", _content_key(value.numpy(), enclosing))
     if isinstance(value, np.ndarray | np.generic):

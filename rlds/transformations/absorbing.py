@@ -24,7 +24,7 @@ def add_absorbing_states(
     """Replaces terminal states by absorbing states.
 
     Imitation learning that learns a reward is biased if it cannot learn the value of a terminal
-    state. So the terminal step becomes an absorbing state, and one further step repeats it: the
+    state. The terminal step therefore becomes an absorbing state, which a further step repeats: the
     episode has a transition into the absorbing state, and a transition from this state to itself.
     Truncated episodes only get the indicator.
 

@@ -95,7 +95,7 @@ def _shift_chunks(
         late = {name: field for name, field in chunk.items() if name not in early}
         new = {name: field for name, field in chunk.items() if name in early}
         waiting = tf.nest.map_structure(lambda *leaves: tf.concat(leaves, 0), waiting, new)
-        # At most as many steps as the chunk has, because at most `distance` steps wait.
+        # `count` is at most the length of the chunk, because at most `distance` steps wait.
         num_waiting = _layouts.num_steps(waiting)
         count = tf.maximum(num_waiting - distance, 0)
         early_steps, waiting = _split(waiting, count, num_waiting - count)

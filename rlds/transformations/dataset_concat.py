@@ -153,12 +153,12 @@ def concat_if_terminal(
       steps: the steps of one episode, at least one, with a field `is_terminal`. A dataset of
         unknown length is read to the end to find the last step.
       make_extra_steps: takes the last step and returns the steps to append, in the layout of the
-        steps. It is called for each episode; if the episode is not terminal, its result only
-        determines which fields to add.
+        steps. The function is called for each episode; if the episode is not terminal, the result
+        only determines which fields to add.
 
     Returns:
-      The steps with the appended steps, joined as by `concatenate`. So all episodes have the same
-      fields, whether terminal or not.
+      The steps with the appended steps, joined as by `concatenate`. Terminal and other episodes
+      therefore have the same fields.
 
     Raises:
       KeyError: if the steps have no field `is_terminal`.

@@ -56,9 +56,9 @@ def mean_and_std(
 ) -> tuple[Any, Any]:
     """Calculates mean and standard deviation of fields over all steps of all episodes.
 
-    The data is read once, and the result does not depend on the batch size beyond the rounding
-    of float64. Values with a False mask are ignored. A NaN or an infinity with a True mask makes
-    the result of its element NaN (or infinite), with a warning.
+    The data is read once, and the result depends on the batch size only by the rounding of float64.
+    Values with a False mask are ignored. A NaN or an infinity with a True mask makes the result of
+    its element NaN (or infinite), with a warning.
 
     Args:
       episodes_dataset: episodes with steps in either layout.
@@ -182,9 +182,9 @@ class _Moments(NamedTuple):
     two subsets of the data can be merged.
     """
 
-    count: Any  # number of valid values
+    count: Any  # The number of valid values.
     mean: Any
-    squares: Any  # sum of the squared distances from the mean
+    squares: Any  # The sum of the squared distances from the mean.
 
 
 def _compute_moments(data: Any, mask: Any) -> _Moments:

@@ -22,14 +22,14 @@ def truncate_after_condition(
 
     Args:
       steps_dataset: the steps of one episode, in either layout.
-      truncate_condition: takes a step and returns one boolean. It may use Python control flow,
-        and may be evaluated on later steps too, which are read in chunks.
+      truncate_condition: takes a step and returns one boolean. The function may use Python control
+        flow, and may also get later steps, which are read in chunks.
       set_is_last: whether to set `is_last` to True in the step that satisfies the condition. By
         default steps are unchanged, so `is_last` of the last step may be False.
 
     Returns:
       The kept steps, in their layout: all steps, unchanged, if no step satisfies the condition.
-      Their cardinality is unknown.
+      The cardinality of the result is unknown.
 
     Raises:
       KeyError: if `is_last` is to be set but the steps have no such field.

@@ -139,7 +139,7 @@ def drop_idle_steps(
     field: str = rlds_types.ACTION,
     final_observation_known: Any = True,
 ) -> _episodes.EpisodesOrSteps:
-    """Drops steps in which the agent did nothing.
+    """Drops idle steps, in which the agent does not act.
 
     A step is idle if all elements of its action are within `tolerance` of zero, or, for actions
     that are positions, of the previous action. The first and the last step of an episode are kept,
@@ -159,7 +159,7 @@ def drop_idle_steps(
 
     Raises:
       KeyError: if there is no such field.
-      TypeError: if the field has anything but numeric tensors.
+      TypeError: if the field has other values than numeric tensors.
       ValueError: if `min_run` is not positive or `tolerance` is negative.
 
     >>> steps = drop_idle_steps({"action": [1.0, 0.0, 2.0, 0.0, 0.0, 3.0, 0.0]}, min_run=2)

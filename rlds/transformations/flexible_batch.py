@@ -69,7 +69,7 @@ def batch(
     """Builds windows of `size` elements, whose starts are `shift` elements apart.
 
     Windows start at elements 0, `shift`, 2 * `shift` and so on, up to the last element, and take
-    every `stride`-th element from there. So the last windows may be shorter than `size`;
+    every `stride`-th element from there. The last windows may therefore be shorter than `size`;
     `drop_remainder` drops them.
 
     Args:
@@ -81,8 +81,8 @@ def batch(
 
     Returns:
       A dataset of windows: each is an element with a new leading axis, of static length `size` if
-      `drop_remainder`. Its cardinality is exact if the input has one. For batched steps, tensors of
-      shape `[number of windows, size, ...]`.
+      `drop_remainder`. The cardinality of the result is exact if the input has one. For
+      batched steps, tensors of shape `[number of windows, size, ...]`.
 
     Raises:
       ValueError: if size, shift or stride are out of range, or if the steps are batched and a

@@ -39,9 +39,9 @@ def relabel_goals(
 
     The goal of the last step is its own observation.
 
-    The goals depend only on `seed` and, in a dataset of episodes, on the index of the episode. So
-    each pass over the result has the same goals; relabel `episodes.repeat()` for other goals in
-    every epoch.
+    The goals depend only on `seed` and, in a dataset of episodes, on the index of the episode. Each
+    pass over the result therefore has the same goals; relabel `episodes.repeat()` for other goals
+    in every epoch.
 
     Args:
       data: steps in either layout, or a dataset of episodes.

@@ -22,8 +22,8 @@ def mix(
     """Draws elements from several datasets: episodes, steps or batches, in their order.
 
     The dataset of each element is drawn independently, with a probability proportional to its
-    weight. So the proportions hold on average, not within every batch. A weight counts elements: of
-    two datasets of episodes, the one with longer episodes contributes more steps.
+    weight. The proportions therefore hold on average, not within every batch. A weight counts
+    elements: a dataset with longer episodes contributes more steps.
 
     Args:
       datasets: datasets of the same structure, shapes and dtypes.
@@ -39,7 +39,7 @@ def mix(
         seed.
 
     Returns:
-      The mixture. Its cardinality is unknown for "first".
+      The mixture. The cardinality is unknown for "first".
 
     Raises:
       TypeError: if the datasets differ in structure.

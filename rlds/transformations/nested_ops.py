@@ -29,9 +29,9 @@ def map_steps(
     """Applies a function to each step.
 
     The function takes a single step, may use Python control flow on its values and may modify the
-    step. It runs vectorized over many steps at once if possible, and step by step if shapes depend
-    on the data (`tf.boolean_mask`). Vectorized floating point operations, in particular matrix
-    products, may differ from single ones in the last digits.
+    step. The function runs vectorized over many steps at once if possible, and step by step if
+    shapes depend on the data (`tf.boolean_mask`). Vectorized floating point operations, in
+    particular matrix products, may differ from single ones in the last digits.
 
     Args:
       steps_dataset: the steps, in either layout.
@@ -339,7 +339,7 @@ def last_step(steps: tf.data.Dataset) -> tuple[tf.Tensor, Any]:
             _layouts.in_graph(lambda state, step: (state[0] + 1, step)),
         )
         return count, final
-    # Without `reduce`, which is slow in a graph: see `_sum_of_few`.
+    # `Dataset.reduce` is slow in a graph, see `_sum_of_few`.
     last_rows = _layouts.map_elements(
         _layouts.batch_elements(last_steps, 256),
         lambda batch: tf.nest.map_structure(lambda leaf: leaf[-1:], batch),

@@ -43,17 +43,17 @@ def pattern_map(
     applied again, with `Condition.is_end_episode`.
 
     Args:
-      episodes_dataset: a dataset of episodes, whose steps are in either layout. They must have the
+      episodes_dataset: a dataset of episodes, whose steps are in either layout. Steps must have the
         field 'is_last', which marks the ends of episodes.
       configs: the configs of the outputs, from `structured_writer.create_config`.
       respect_episode_boundaries: whether an output has steps of one episode only.
       end_at_episode_boundary: whether each element of the dataset ends an episode, even if
         `is_last` of its last step is false.
       batch_size: the number of outputs in a batch, the last of which may be smaller; None for
-        single outputs. This is faster than batching the outputs, in particular for batched steps.
+        single outputs. Batching the outputs later is slower, in particular for batched steps.
 
     Returns:
-      A dataset of outputs, for steps in either layout. Its spec is the result of
+      A dataset of outputs, for steps in either layout. The spec is the result of
       `structured_writer.infer_signature`, where lists become tuples. Other fields of the episodes
       are dropped.
 

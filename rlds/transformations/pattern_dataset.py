@@ -587,9 +587,9 @@ def _choose_in_block(
 ) -> tf.Tensor:
     """Like `_choose_spaced`, for one block.
 
-    Each choice determines the next choice. So the choices are a path through a graph, whose nodes
-    are the steps (from 1), the last choice before the block (0), and the end. The nodes within n
-    jumps, and the node after n jumps from each node, determine both for 2n jumps.
+    Each choice determines the next choice. The choices are therefore a path through a graph, whose
+    nodes are the steps (from 1), the last choice before the block (0), and the end. The nodes
+    within n jumps, and the node after n jumps from each node, determine both for 2n jumps.
     """
     after_block = _BLOCK_SIZE + 1
     steps = tf.range(1, after_block, dtype=tf.int64)

@@ -22,7 +22,7 @@ def install_reverb_alias(*, replace: bool = False) -> contextlib.ExitStack:
     """Installs a module for `import reverb` with the patterns of this package.
 
     The module has `reverb.structured_writer`, `reverb.pattern_dataset` and `reverb.PatternDataset`.
-    If the alias is already installed, nothing happens.
+    If the alias is already installed, the call has no effect.
 
     Args:
       replace: whether to hide an installed reverb.

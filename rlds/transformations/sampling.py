@@ -25,10 +25,10 @@ def shuffle_steps(
 ) -> tf.data.Dataset:
     """Shuffles the steps (or transitions, windows) of many episodes.
 
-    The episodes are shuffled by `Dataset.shuffle(episode_buffer)`. Their steps, one episode after
-    the other, form blocks of `step_buffer` steps, each of which is permuted. So the steps in a
-    block come from `step_buffer` / (length of an episode) random episodes; this number should be
-    large compared to the batch size. Every step occurs once.
+    The episodes are shuffled by `Dataset.shuffle(episode_buffer)`. The steps of consecutive
+    episodes form blocks of `step_buffer` steps, and each block is permuted. The steps in a block
+    come from `step_buffer` / (length of an episode) random episodes; this number should be large
+    compared to the batch size. Every step occurs once.
 
     The memory holds the episodes in the first buffer (nested episodes are small, because their
     steps are not read yet), and about three blocks.
@@ -45,7 +45,7 @@ def shuffle_steps(
       reshuffle_each_iteration: whether each pass has another order of episodes.
 
     Returns:
-      A dataset of steps, or of batches of steps. Its iterator can be saved and restored.
+      A dataset of steps, or of batches of steps. Iterators can be saved and restored.
 
     Raises:
       KeyError: if the elements of the dataset have no steps.

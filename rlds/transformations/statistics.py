@@ -47,19 +47,19 @@ def compute_statistics(
     Args:
       episodes: episodes with steps in either layout. The steps need `is_first` and `is_last`.
       fields: names of fields ("action", "observation/state"), with all nested fields. Action,
-        reward and discount do not count in a final observation, where they are placeholders. Or a
-        function as in `mean_and_std`, such as `sar_fields_mask`, which gets `is_last` as False in
-        an episode without a final observation. If None, observation, action and reward, without
-        texts and images.
+        reward and discount do not count in a final observation, where they are placeholders.
+        Another choice is a function as in `mean_and_std`, such as `sar_fields_mask`, which gets
+        `is_last` as False in an episode without a final observation. If None, observation, action
+        and reward, without texts and images.
       quantiles: the quantiles to compute, from 0 to 1.
       ddof: the divisor of the variance is n - ddof. 0 as in Octo and OpenVLA; `mean_and_std`
         has 1.
       masks: masks of the elements to normalize, by field; all by default.
       include_last_action: whether action, reward and discount of the last step count in all
-        episodes, as in Octo and OpenVLA. Then `num_transitions` is the number of steps, which their
-        `balance_weights` needs. If None, they count if `final_observation_known` is false; a
-        `UserWarning` reports episodes without this field whose last action is not zero, as in data
-        without final observations.
+        episodes, as in Octo and OpenVLA. If True, `num_transitions` is the number of steps, which
+        `balance_weights` of these projects needs. If None, they count if `final_observation_known`
+        is false; a `UserWarning` reports episodes without this field whose last action is not zero,
+        as in data without final observations.
       optimization_batch_size: the number of steps to process at once, see `map_steps`.
 
     Returns:

@@ -1,6 +1,6 @@
 """Patterns: the steps of a training example, and the conditions of its output.
 
-The names are those of `reverb.structured_writer`, so patterns for reverb work here, without reverb.
+The names equal `reverb.structured_writer`, so patterns for reverb work here, without reverb.
 A *reference step* has the structure of a step; indexing its fields gives references:
 `step["action"][-1]` is the action of the newest step, and `step["action"][-3:]` are the last three
 actions, oldest first. A *pattern* is any structure of references; a *config* is a pattern with the
@@ -189,8 +189,8 @@ class Condition:
         holds = "always" if OPERATORS[self.comparison](0, self.value) else "never"
         message = f"'{self}' {holds} holds: the remainder is {bounds}."
         if self.value < 0 and self.comparison in ("==", "!="):
-            raise ValueError(message)  # Reverb ends the process.
-        warnings.warn(message, stacklevel=5)  # At the line of the comparison.
+            raise ValueError(message)  # Reverb would end the process.
+        warnings.warn(message, stacklevel=5)  # The warning shows the comparison.
 
     @staticmethod
     def step_index() -> "_Quantity":
@@ -379,8 +379,8 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
       step_spec: the spec of a step.
 
     Returns:
-      The structure of the patterns, with a `tf.TensorSpec` at each leaf. Its first dimension is
-      None if the configs differ in it.
+      The structure of the patterns, with a `tf.TensorSpec` at each leaf. The first dimension is
+      None if it differs between the configs.
 
     Raises:
       TypeError: if a referenced field is not a dense tensor.

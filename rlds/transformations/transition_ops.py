@@ -26,27 +26,27 @@ def transitions(
 ) -> _episodes.EpisodesOrSteps:
     """Builds the transitions of each episode, of one step (SARS) or of up to `n` steps.
 
-    A transition spans `n` steps from its step, or fewer steps up to the final observation. It has
-    all fields of its step, with these changes:
+    A transition spans `n` steps from its step, or fewer steps up to the final observation. A
+    transition has all fields of its step, with these changes:
 
     * `reward` is the sum of the rewards of these steps, each multiplied by `gamma` and the stored
       discount of every preceding step.
     * `discount` is the factor of the value of `next_observation`: the product of `gamma` and the
-      stored discount over all steps of the transition. It is 0 if this observation is terminal, and
-      not because the episode was truncated.
+      stored discount over all steps of the transition. The discount is 0 if the next observation is
+      terminal; truncation does not change the discount.
     * `next_observation` is the observation at the end of the transition.
     * `next_is_terminal` is true for a terminal state, and `next_is_last` for the last observation
-      of the episode. They replace `is_last` and `is_terminal`.
+      of the episode. These flags replace `is_last` and `is_terminal`.
 
-    Rewards and discounts may be nested or arrays, by agent or objective. Then this holds for each
-    of them. A discount applies to the reward with the same path and to all nested rewards, so a
-    single discount applies to all rewards. For other discounts, `n` must be 1.
+    Rewards and discounts may be nested or arrays, by agent or objective. The rules then hold for
+    each reward and discount. A discount applies to the reward with the same path and to all nested
+    rewards, so a single discount applies to all rewards. For other discounts, `n` must be 1.
 
     So an episode of T + 1 steps has T transitions; the last step, whose action is a placeholder,
     has none. Without a final observation, the last step has a valid action and reward, but no next
-    observation for bootstrapping. Its transition is kept if the step is terminal: its discount is
-    0, and `next_observation` is zeros. Otherwise it is dropped, and the preceding transitions end
-    at the observation of the last step.
+    observation for bootstrapping. The transition of a terminal last step is kept: the discount is
+    0, and `next_observation` is zeros. The transition of another last step is dropped, and the
+    preceding transitions end at the observation of the last step.
 
     Args:
       data: steps in either layout, an episode, or a dataset of episodes. Steps need the field
@@ -85,8 +85,8 @@ def transitions(
     discount_of = _episodes.discounts_of(spec, _FUNCTION) if n > 1 else {}
 
     def transform_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
-        # Two steps more than the transition spans, so a section includes the last step of the
-        # episode if a transition of the section ends there.
+        # A section has `n + 1` further steps, so it includes the last step of the episode if a
+        # transition of the section ends there.
         result = _sections.map_sections(
             steps,
             lambda section: _transform_section(section, n, gamma, is_final_known, discount_of),

@@ -29,13 +29,13 @@ def windows(
     """Adds past observations and future actions (an action chunk) to each step.
 
     The history of a step has the values of the last `history` steps, the horizon has the values of
-    the next `horizon` steps, both with the step itself. Both are padded beyond the episode, so each
+    the next `horizon` steps, including the step. Windows are padded beyond the episode, so each
     step has a window. Two masks are false for padding:
 
     * `timestep_pad_mask`, of shape [history], for the fields in `history_fields`;
     * `action_pad_mask`, of shape [horizon], for the fields in `horizon_fields`. The placeholder
-      of a final observation counts as padding. So the window of a final observation has no real
-      action, and `action_pad_mask[0]` is false.
+      of a final observation counts as padding. The window of a final observation therefore has no
+      real action, and `action_pad_mask[0]` is false.
 
     Args:
       data: steps in either layout, an episode, or a dataset of episodes. In all steps of an
@@ -99,8 +99,8 @@ def windows(
         return result
 
     def transform_steps(steps: _layouts.Steps, is_final_known: Any) -> _layouts.Steps:
-        # One step more than the horizon, which may include the placeholder of the last step. And
-        # the previous step, because the last step repeats its action.
+        # A section includes one step after the horizon, which may be the placeholder of the last
+        # step, and one step before, because the last step repeats its action.
         result = _sections.map_sections(
             steps,
             lambda section: transform_section(section, is_final_known),

@@ -18,8 +18,8 @@ __all__ = ["PacketTables", "read_tables"]
 
 _HEADER = struct.Struct(">I4s")
 _PARENT_BOXES = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"mvex")
-# The offset of the number of entries in each table. Entries of stsz and stz2 take no bytes if all
-# samples have the same size; but each sample has at least one byte.
+# The offset of the number of entries in each table. This number is at most the size of the file:
+# each entry, or else each sample, takes at least one byte.
 _COUNT_OFFSETS = {
     **dict.fromkeys((b"stts", b"ctts", b"stss", b"stsc", b"stco", b"co64", b"elst", b"trun"), 4),
     **dict.fromkeys((b"stsz", b"stz2"), 8),

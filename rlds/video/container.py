@@ -4,8 +4,8 @@
     clips = [video.clip(0, 120), video.clip(120, 300)]
     join_clips(clips, "again.mp4")
 
-A clip is a separate mp4 file with unchanged packets. It begins with a keyframe and ends with the
-last required packet. So it may have further frames before and after the requested frames.
+A clip is a separate mp4 file with unchanged packets. A clip begins with a keyframe and ends with
+the last required packet. A clip may have further frames before and after the requested frames.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Span(NamedTuple):
 
 
 class VideoFile:
-    """A video file: mp4 or mov. Its first video stream is read, packet by packet.
+    """A video file: mp4 or mov. The first video stream is read, packet by packet.
 
     Memory: one clip, and about 50 bytes for each packet of the file. Files do not stay open. The
     complete frames of a truncated file can be read.

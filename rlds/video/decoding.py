@@ -180,7 +180,7 @@ class ClipReader:
                 self._feed(index, drain=not is_continued and self._next_packet > frame_packet)
             frame = self._decoded_frames.popleft()
             frame_index = int(np.searchsorted(self._times, frame.pts))
-            if frame_index < self._next_frame:  # Displayed before the keyframe.
+            if frame_index < self._next_frame:  # The frame precedes the keyframe.
                 continue
             self._next_frame = frame_index + 1
             is_intact = (frame.height, frame.width) == self.info.shape[:2] and not frame.is_corrupt

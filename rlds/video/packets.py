@@ -106,8 +106,8 @@ class Packets:
         """Returns the range of packets of consecutive frames.
 
         The range begins with a keyframe that is displayed before the first frame, so that no frame
-        depends on earlier packets. It ends with the last packet of the frames in decoding order;
-        other packets of the range may be displayed later.
+        depends on earlier packets. The range ends with the last packet of the frames in decoding
+        order; other packets of the range may be displayed later.
         """
         rows, keys = self.frames[begin:end], self._keys
         before = keys[: np.searchsorted(keys, rows.min(), "right")]
@@ -254,7 +254,7 @@ def _read_by_demuxing(
                 break
             if packet.pts is None or packet.dts is None or packet.pos is None:
                 raise ValueError(f"packet {len(rows)} has no time stamp or no position in the file")
-            # This check takes as long as reading the packet.
+            # The check is slow, so it runs only for files with several descriptions.
             if has_several_descriptions and rows and packet.has_sidedata("new_extradata"):
                 raise ValueError(f"packet {len(rows)} begins another stream, which cannot be cut")
             rows.append(

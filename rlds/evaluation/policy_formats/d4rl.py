@@ -5,8 +5,8 @@ Deep-OPE. `infos/action_log_probs`, if recorded, is the log-density of the squas
 to ±0.999999. In files of random actions, it is the uniform log-density; in replay buffers, the
 log-density of many policies, which are not in the file.
 
-In files of Adroit experts, the output layer of standard deviations is a copy of that of means;
-`infos/action_log_std` has the true values.
+In files of Adroit experts, the output layer of standard deviations is a copy of the output layer of
+means; `infos/action_log_std` has the true values.
 """
 
 from __future__ import annotations

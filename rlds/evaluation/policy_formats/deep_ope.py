@@ -9,7 +9,7 @@ Unplugged are SavedModels. A JSON index has the return of each policy in its tas
     return_mean                       the mean return of episodes, without discounts
     "return_std:", return_std         the standard deviation of the returns; with the colon for D4RL
 
-The index of RL Unplugged also has settings of the training, NaN or null if unset. Its
+The index of RL Unplugged also has settings of the training, NaN or null if unset. The entry
 `is_recurrent` does not define the signature of a policy: see `SavedModel`.
 """
 

@@ -6,6 +6,6 @@
     from rlds.feeds.compat.lerobot import LeRobotDataset
     from rlds.feeds.compat.gr00t import ShardedSingleStepDataset
 
-Names, arguments and samples are those of the original loaders; TensorFlow is not needed. Datasets
+Names, arguments and samples equal the original loaders; TensorFlow is not needed. Datasets
 may be in any format that `rlds.sources.open` reads.
 """

@@ -53,7 +53,7 @@ def _is_distributed(jax: Any, has_torch: bool) -> bool:
     """True if JAX may run several processes; a call for the rank would occupy the accelerator."""
     if hasattr(jax.distributed, "is_initialized"):
         return bool(jax.distributed.is_initialized())
-    return not has_torch  # For JAX of 2023, which Octo uses.
+    return not has_torch  # JAX versions of 2023, which Octo uses, lack `is_initialized`.
 
 
 class Rows(Iterator[Batch]):

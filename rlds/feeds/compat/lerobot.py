@@ -311,7 +311,7 @@ class LeRobotDatasetMetadata:
         if (factor := self._find_depth_factor(key)) != 1:
             pixels *= np.float32(factor)
         if self.depth_output_unit == "mm" and self.features[key]["dtype"] == "video":
-            np.rint(pixels, out=pixels)  # As in LeRobot.
+            np.rint(pixels, out=pixels)  # LeRobot rounds millimetres.
         return pixels
 
     def _find_depth_factor(self, key: str) -> float:
@@ -706,7 +706,7 @@ class LeRobotDataset(_Dataset):  # type: ignore[misc]
             if is_depth or not (is_video and self._return_uint8):
                 image = self.meta.pixels(key, image)
             pixels = torch.from_numpy(image)
-            if is_video and len(pixels.shape) == 4 and len(pixels) == 1:  # As in LeRobot.
+            if is_video and len(pixels.shape) == 4 and len(pixels) == 1:  # LeRobot drops the axis.
                 pixels = pixels[0]
             tensors.append(pixels if transform is None else transform(pixels))
         return tensors

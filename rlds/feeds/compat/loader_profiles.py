@@ -129,7 +129,7 @@ def _check_encoding(leaf: Leaf) -> Iterator[Demand]:
         options = ["float64='float32'"] if dtype == "float64" else []
         options += ["tensor_encoding='none'"] if feature.encoding == "zlib" else []
         remedy, hint = f"write it with {', '.join(options)}", _REWRITE_HINT
-        if not options:  # Complex numbers and the like.
+        if not options:  # The dtype is, for example, complex.
             remedy, hint = "store it as float32 or as integers, or leave it out", ""
         encoding = _UNSUPPORTED_ENCODINGS[feature.encoding]
         problem = f"{_describe(leaf)}, {encoding}, which the loaders do not decode: {remedy}"

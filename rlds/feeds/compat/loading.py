@@ -340,7 +340,7 @@ class EqualBounds:
 
     Attributes:
       zero_constants: Whether constant elements are 0, even if the mask excludes them, as in
-        OpenVLA. Otherwise, elements with equal quantiles are -1, and 1 above the bound, by the
+        OpenVLA. If False, elements with equal quantiles are -1, and 1 above the bound, by the
         formula of both projects.
       has_quantiles: Whether the bounds are quantiles.
     """

@@ -9,7 +9,7 @@ The reference is the repository `octo-models/octo`, July 2024. Differences:
 * Each process of JAX or torchrun gets different samples.
 * Errors are always raised: `ignore_errors` is not supported.
 * Functions of trajectories (`standardize_fn`, `filter_functions`) take NumPy arrays. Functions that
-  call TensorFlow work if it is installed. They can move images, but not read their pixels.
+  call TensorFlow work if it is installed. These functions can move images, but not read pixels.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class DroidRldsDataset(Resumable):
     """An endless dataset of batches of DROID samples.
 
     A batch has `actions`, `observation` (`image`, `wrist_image`, `joint_position`,
-    `gripper_position`), `prompt` and `step_id`. One of the two cameras and one of the three
-    instructions are drawn at random for each episode and epoch.
+    `gripper_position`), `prompt` and `step_id`. For each episode and epoch, a random camera of two
+    and a random instruction of three are used.
 
     Args:
       data_dir: The folder of the datasets.

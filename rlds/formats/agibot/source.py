@@ -71,8 +71,8 @@ class AgiBotSource(Hdf5EpisodesSource):
 
     `state/...` and the depth images belong to the observation, and `action/...` is the action. For
     each array of the action, `action_known/...` marks the steps with a recorded value: train on
-    these. `action/.../index` stays a field of the episode. So does an array without rows, if there
-    is no state of the same name and shape.
+    these. `action/.../index` stays a field of the episode. An array without rows is such a field if
+    no state has the same name and shape.
 
     The instruction is the `task_name`. The field `annotations` of an episode has the segments that
     were labelled: `begin` and `end` are the steps `start_frame` and `end_frame` of the file, `text`
@@ -185,7 +185,7 @@ class AgiBotSource(Hdf5EpisodesSource):
         entry: dict[str, Any] = self._infos.get(task, {}).get(episode_id, {})
         return entry
 
-    # --- See `Source`.
+    # --- Methods of `Source`.
 
     @property
     @override

@@ -108,7 +108,7 @@ class AlohaExport(Hdf5EpisodesExport):
             file.attrs["sim"] = self._sim
             write_digest(file, self.sidecar)
             for name, column in self.columns(episode).items():
-                if column.dtype.kind == "O":  # Files of images.
+                if column.dtype.kind == "O":  # Images are stored as files.
                     lengths.append([len(data) for data in column])
                     column = _pad_files(column, max(lengths[-1], default=1))
                 is_image = column.size and (column.ndim == 4 or name.startswith(f"{_IMAGES}/"))

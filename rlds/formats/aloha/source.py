@@ -45,7 +45,7 @@ __all__ = ["INSTRUCTION", "TABLE", "AlohaSource"]
 _LEGACY_SIDECAR = "rlds"
 
 _FILE_NAME = re.compile(r"episode_\d+\.(?:hdf5|h5)")
-_RATE_HZ = 50.0  # Hz
+_RATE_HZ = 50.0  # The control rate in Hz.
 _ARM = (*("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rotate"), "gripper")
 _JOINTS = tuple(f"{side}_{joint}" for side in ("left", "right") for joint in _ARM)
 _UNITS_DOC = (
@@ -83,9 +83,9 @@ class AlohaSource(Hdf5EpisodesSource):
     Args:
       path: The folder, or a file.
       colour: The order of the channels in images, which differs between labs and is not in the
-        files. It becomes `Field.names`; pixels stay unchanged.
+        files. The order becomes `Field.names`; pixels stay unchanged.
       instruction: The `language_instruction` of every step.
-      joint_names: The names of the joints, if there are not 14 or their order is not that of
+      joint_names: The names of the joints, if their number is not 14 or their order differs from
         ALOHA (left arm, left gripper, right arm, right gripper).
 
     Raises:

@@ -58,8 +58,8 @@ ARRAYS = {
 # The number of rows in a block. Blocks begin at its multiples, so that damage always loses the
 # same rows.
 _BLOCK_ROWS = 256
-_MAX_ROW_BYTES = 1 << 22  # Bytes; more than a frame of any game.
-_MAX_SMALL_ELEMENTS = 1 << 10  # Elements of the arrays that are read at once.
+_MAX_ROW_BYTES = 1 << 22  # The limit is larger than a frame of any game.
+_MAX_SMALL_ELEMENTS = 1 << 10  # The largest array that is read at once.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Checkpoint:
     """A checkpoint: four arrays, and the segments of their rows in reading order.
 
     Attributes:
-      index: Its index in the names of the files.
+      index: The index of the checkpoint in file names.
       arrays: The arrays, by name.
       first: The number of rows that were recorded before its first row.
       segments: Ranges of rows, in the order in which they were recorded.
@@ -105,7 +105,7 @@ def find_directories(path: epath.Path) -> list[epath.Path]:
     """Returns the folders with checkpoints: this folder, or folders below it, in order.
 
     Raises:
-      FileNotFoundError: There is none.
+      FileNotFoundError: No checkpoint folder exists.
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{os.fspath(path)!r} is not a directory.")
@@ -133,7 +133,7 @@ def read_checkpoints(
 
     Args:
       directory: The folder.
-      label: Its name in errors.
+      label: The name of the run in errors.
       use_add_count: Whether to trust `add_count`.
 
     Raises:
@@ -177,8 +177,8 @@ def _make_checkpoint(
     """Returns a checkpoint.
 
     Args:
-      index: Its index.
-      arrays: Its arrays.
+      index: The index of the checkpoint.
+      arrays: The arrays by name.
       rows: The number of their rows.
       count: The number of rows recorded so far; None if unknown.
       prior: The last checkpoint.
@@ -235,7 +235,7 @@ def read_blocks(
       first: The first row; None for the oldest row.
 
     Raises:
-      SourceError: A file is damaged or too short. Its `row` is the first unreadable row.
+      SourceError: A file is damaged or too short. `SourceError.row` is the first unreadable row.
     """
     num_recorded = checkpoint.first
     for start, end in checkpoint.segments:

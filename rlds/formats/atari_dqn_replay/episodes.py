@@ -39,7 +39,7 @@ class Run:
 
     @property
     def part(self) -> str:
-        """Its name in the dataset."""
+        """The name of the part in the dataset."""
         return f"{self.game}/{self.run}"
 
 
@@ -48,7 +48,7 @@ class _Row(NamedTuple):
 
     checkpoint: int
     row: int
-    num_recorded: int  # The number of rows recorded before.
+    num_recorded: int  # The number of rows recorded before this row.
     action: np.generic
     reward: np.generic
     is_terminal: bool
@@ -84,7 +84,7 @@ class RunReader:
         self._run, self._padding, self._limit = run, padding, max_episode_steps
         self._sizes = [c.arrays["observation"].file.stat().length for c in run.checkpoints]
         self._draft = _EpisodeDraft(begins_whole=True)
-        self._blank: list[_Row] = []  # Rows of zeros of undecided meaning.
+        self._blank: list[_Row] = []  # Zero rows that may be padding or steps.
         self._fraction = 0.0
         self._encodes = True
         _, *frame_shape = run.checkpoints[0].arrays["observation"].shape
@@ -95,7 +95,7 @@ class RunReader:
         return self._read(0, None)
 
     def episodes_after(self, key: str) -> Iterator[SourceEpisode | DamagedEpisode]:
-        """Yields the episodes after the one with a key, without reading earlier episodes."""
+        """Yields the episodes after the episode with a key, without reading earlier episodes."""
         checkpoint_index, row = map(int, key.split(":")[-2:])
         index = [checkpoint.index for checkpoint in self._run.checkpoints].index(checkpoint_index)
         self._draft.may_have_padding = False  # The key is the row after the episode.

@@ -9,7 +9,7 @@
     blank_rows         the number of rows of zeros in it
     spans_checkpoints  whether it continues in another checkpoint
 
-A run is a folder of checkpoints (`rlds.formats.atari_dqn_replay.checkpoints`). Their rows are
+A run is a folder of checkpoints (`rlds.formats.atari_dqn_replay.checkpoints`). Rows are
 transitions, read in blocks; memory holds the PNG files of one episode. The frame after the last
 transition is not stored: an episode of T transitions has T steps, and `final_observation_known` is
 false. An episode may begin in one checkpoint and end in the next. A gap between them, and the begin
@@ -82,8 +82,8 @@ class AtariDqnReplaySource(Stream):
       stack_size: The number of frames in an observation of the agent: one more than the rows of
         zeros before an episode.
       max_episode_steps: The time limit.
-      use_add_count: Whether to trust `add_count`. Otherwise, and without such files, the rows of a
-        checkpoint are in order, and checkpoints with consecutive indices follow each other.
+      use_add_count: Whether to trust `add_count`. If False, or if such files are missing, the rows
+        of a checkpoint are in order, and checkpoints with consecutive indices follow each other.
 
     Raises:
       FileNotFoundError: There are no such files.

@@ -1,7 +1,7 @@
 """Decoders of ROS and Protobuf messages, compiled from their type definitions.
 
-`rosbags` parses the definitions. Its decoders are not used: they are Python code that is generated
-from names in the file, which is unsafe, and they lose the dtypes of numbers.
+`rosbags` parses the definitions. `rosbags` decoders are not used: they are Python code that is
+generated from names in the file, which is unsafe, and they lose the dtypes of numbers.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def _all_records(file: _File, damage: BagDamage) -> Iterator[Any]:
 
 
 def _content(record: Any, damage: BagDamage) -> list[Any]:
-    """Returns the records in a chunk record; any other record by itself."""
+    """Returns the records in a chunk record; a record of another type is returned alone."""
     if not isinstance(record, import_extra("mcap.records").Chunk):
         return [record]
     try:

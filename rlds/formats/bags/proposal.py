@@ -27,7 +27,7 @@ __all__ = ["RecordingOverview", "infer_reader", "propose"]
 # The limit of bytes of recordings that are read for a proposal.
 _MAX_EXAMINED_BYTES = 256 << 20
 _ACTION_WORDS = ("action", "cmd", "command", "commands", "desired", "goal", "target", "control")
-_MARKER_TOPIC = "/episode"  # See `envlogger.StreamRecorder`.
+_MARKER_TOPIC = "/episode"  # The topic that `envlogger.StreamRecorder` writes.
 # Types of messages that are not useful in steps: transforms, logs, clocks.
 _IGNORED_TYPES = ("tf2_msgs/", "tf/", "rosgraph_msgs/", "rcl_interfaces/", "diagnostic_msgs/")
 # The last names in the topics of cameras.

@@ -23,9 +23,9 @@ _STATEMENT = re.compile(r"CREATE\s+(TABLE|(UNIQUE\s+)?INDEX)\s", re.IGNORECASE)
 def messages(
     path: str, damage: BagDamage, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
-    """Yields messages in the order of their rows; see `BagReader`."""
-    del damage  # A SQLite bag is complete, or raises an error.
-    # Read-only, without a journal.
+    """Yields messages in the order of their rows; see `MessageReader`."""
+    del damage  # A SQLite bag is complete, or reading raises an error.
+    # This URI opens the file read-only, without a journal.
     uri = f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
         database.execute("PRAGMA trusted_schema = OFF")
@@ -69,7 +69,7 @@ def _check_tables(database: sqlite3.Connection) -> None:
 
 def _channels(database: sqlite3.Connection) -> dict[int, Channel]:
     definitions: dict[str, tuple[str, str]] = {}
-    with contextlib.suppress(sqlite3.OperationalError):  # Missing in old files.
+    with contextlib.suppress(sqlite3.OperationalError):  # Old files lack this table.
         rows = database.execute(
             "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
         )

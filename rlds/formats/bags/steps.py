@@ -193,7 +193,7 @@ def _interpolate(track: Track, rows: Any, times: Any, is_slerp: bool) -> Any:
     begin_values, end_values = values.astype(np.float64), track.values[next_rows].astype(np.float64)
     if is_slerp:
         cosine = np.sum(begin_values * end_values, axis=-1, keepdims=True)
-        # The same rotation, by the shorter path.
+        # Changing the sign of a quaternion keeps its rotation, and shortens the path.
         end_values = np.where(cosine < 0, -end_values, end_values)
         angle = np.arccos(np.clip(np.abs(cosine), 0, 1))
         sine = np.maximum(np.sin(angle), 1e-12)

@@ -1,8 +1,8 @@
 """Tracks: time stamps and values of the messages of a bag, by field.
 
 The first pass over a recording keeps numbers, and only the times of all other values, such as
-images. After the steps of an episode are chosen, their images are read in a second pass. So memory
-holds an episode, not a recording.
+images. After the steps of an episode are chosen, their images are read in a second pass. Memory
+therefore holds an episode, not a recording.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _to_array(values: Any, dtype: str) -> np.ndarray:
     """Returns numbers as an array."""
     if isinstance(values, np.ndarray | np.generic | bool):
         array = np.asarray(values)
-    elif isinstance(values, int | float):  # JSON numbers: 1 may be followed by 1.5.
+    elif isinstance(values, int | float):  # Numbers from JSON may mix 1 and 1.5.
         array = np.asarray(values, dtype or np.float64)
     elif isinstance(values, Mapping):
         array = _join(list(values.values()), dtype)

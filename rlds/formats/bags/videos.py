@@ -15,7 +15,7 @@ __all__ = ["is_keyframe", "mux_clip"]
 
 _NAL_START = re.compile(rb"\x00\x00\x01(.)", re.DOTALL)
 _CODECS = ("h264", "hevc")
-_PLACEHOLDER_FPS = 30  # A placeholder: messages have times.
+_PLACEHOLDER_FPS = 30  # The muxer needs a rate; messages have the true times.
 
 
 def is_keyframe(packet: bytes, codec: str) -> bool:

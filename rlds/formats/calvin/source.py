@@ -54,7 +54,7 @@ _SCENES = "scene_info.npy"
 _ANNOTATIONS = "auto_lang_ann.npy"
 # Texts that are kept unchanged.
 _TEXT_FILES = ("statistics.yaml", ".hydra/merged_config.yaml")
-# The largest dataset has 2.4 million.
+# The limit of steps; the largest dataset has 2.4 million steps.
 _MAX_STEPS = 1 << 23
 _STEP_FILE = re.compile(r"episode_(\d+)\.npz")
 _ACTION_ARRAYS = ("actions", "rel_actions")
@@ -234,7 +234,7 @@ class CalvinSource(Source):
         start = data.ranges[index][0]
         files = [data.step(i) for i in step_indices] if paths else []
         for i, file in zip(step_indices, files):
-            if not file.exists():  # Checked before memory is allocated.
+            if not file.exists():  # Checks all files before allocating memory.
                 raise SourceError("no such file", file=file, row=i - start)
         columns = {}
         for path in paths:

@@ -65,7 +65,7 @@ class D3rlpyExport(Export):
         self._paths: dict[str, str] = {}
         columns = self.recorded_metadata().get("columns", {})
         if columns and any(is_below(path, LAST) for path, _ in leaves_at(episodes.spec, None)):
-            self.unchecked = {"key"}  # The index in the file.
+            self.unchecked = {"key"}  # The index of an episode in the file.
             for column, count in columns.items():
                 field, suffixes = FIELDS.get(column, column), [f"/{i}" for i in range(count)]
                 self._paths |= {column + suffix: field + suffix for suffix in suffixes or [""]}

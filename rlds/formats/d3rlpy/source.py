@@ -65,7 +65,7 @@ class D3rlpySource(RowsSource):
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is damaged, or not a file of d3rlpy.
+      SourceError: The file is damaged, or not a file of d3rlpy.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

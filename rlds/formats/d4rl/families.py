@@ -24,10 +24,10 @@ class D4rlDataset:
     """A dataset of D4RL.
 
     Attributes:
-      name: Its name, such as "hopper-medium-v2".
+      name: The name, such as "hopper-medium-v2".
       family: The kind of its task: "mujoco", "adroit", "antmaze", "kitchen", "maze2d", "minigrid",
         "flow", "carla" or "bullet".
-      file: Its file, below the folder of the publication.
+      file: The file, below the folder of the publication.
       min_score: The return with the normalised score 0, if there is one.
       max_score: The return with the normalised score 1.
     """

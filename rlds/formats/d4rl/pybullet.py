@@ -43,8 +43,8 @@ class D4rlPybulletSource(Hdf5RowsSource):
 
     An episode ends with a row whose terminal flag is set. At the end of the file, an episode
     without the flag is not `complete`. The flag is also set when the time limit of the environment
-    cuts an episode. So an episode of `time_limit` transitions counts as truncated, with the field
-    `terminal_is_ambiguous`: its last state may be terminal.
+    cuts an episode. An episode of `time_limit` transitions therefore counts as truncated, with the
+    field `terminal_is_ambiguous`: its last state may be terminal.
 
     The steps keep `terminals` unchanged. Two values of the raw rows belong to no transition, and
     are fields of the episode: `first_reward`, of the first row (0 in all published files), and

@@ -75,8 +75,8 @@ class _NextObservations(NamedTuple):
     Attributes:
       num_inconsistent: The number of rows within an episode that differ from the observation of
         the next row; None if damage hides it.
-      final: The final observations of the episodes, if all other rows are consistent. Otherwise
-        they are read with the other rows.
+      final: The final observations of the episodes, if all other rows are consistent. If other rows
+        are inconsistent, final observations are read with the rows.
     """
 
     num_inconsistent: int | None
@@ -91,8 +91,8 @@ class D4rlSource(Hdf5RowsSource):
     * `flags`: `terminals` or `timeouts` is set.
     * `timeouts`: `timeouts` is set.
     * `infos_index`: `infos`, the index of a demonstration, changes with the next row.
-    * `observation_jump`: the next row does not continue the transition. It differs from
-      `next_observations`; in a file without them, its position (the first two numbers of the
+    * `observation_jump`: the next row does not continue the transition. The row differs from
+      `next_observations`; in files without them, its position (the first two numbers of the
       observation) is farther away than `jump`.
     * `length`: the episode has `length` rows, counted from the end of the previous episode.
     * `file`: only at the end of the file. An episode has to fit into memory, and into the 2 GB of
@@ -101,18 +101,18 @@ class D4rlSource(Hdf5RowsSource):
     If no rule is given, the family decides, see `rlds.formats.d4rl.families.default_boundary`.
 
     An episode is not `complete` if only the end of the file or of a window ends it: D4RL cuts its
-    files at a round number of rows. It is `truncated` unless its last transition has `terminals`
-    set. A terminal inside an episode, as in AntMaze, is only in `terminals`. In a file without
-    `timeouts`, some `terminals` may be time limits: see `time_limit`.
+    files at a round number of rows. The episode is `truncated` unless its last transition has
+    `terminals` set. A terminal inside an episode, as in AntMaze, is only in `terminals`. In a file
+    without `timeouts`, some `terminals` may be time limits: see `time_limit`.
 
     The last row of `next_observations` in an episode is its final observation. In files without
     `next_observations` there is none, and `T` transitions are `T` steps.
 
     Most often `next_observations` repeats the observation of the next row, bit for bit, in all rows
-    but the last of each episode. Then only the final observations are stored. If a single row
-    differs (after a reset without a flag), or if some rows are damaged, all steps have the field
-    `next_observation`, because all episodes of a dataset have the same fields. The first access to
-    fields or metadata compares the two arrays, in blocks.
+    except the last of each episode. In this case, only the final observations are stored. If a
+    single row differs (after a reset without a flag), or if some rows are damaged, all steps have
+    the field `next_observation`, because all episodes of a dataset have the same fields. The first
+    access to fields or metadata compares the two arrays, in blocks.
 
     Args:
       path: The HDF5 file.
@@ -321,7 +321,7 @@ class D4rlSource(Hdf5RowsSource):
         return {"rows": episode.num_rows, **counts}
 
     def _is_terminal(self, index: int) -> bool:
-        """Whether an episode ends in a terminal state, and not by a time limit."""
+        """True if an episode ends in a terminal state, not by a time limit."""
         start, end = bounds(self._end_rows, index)
         is_limit = TIMEOUTS not in self._contents.arrays and end - start == self._time_limit
         return bool(self._terminals[end - 1]) and not is_limit

@@ -174,7 +174,7 @@ class _Trajectory(EpisodeGroup):
         }
 
     def attributes(self) -> dict[str, Any]:
-        """Returns all attributes as text, as each lab has its own."""
+        """Returns all attributes as text, because attributes differ between labs."""
         values = super().attributes()
         return {"attributes": json.dumps({name: _as_json(values[name]) for name in sorted(values)})}
 

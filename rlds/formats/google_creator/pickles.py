@@ -46,7 +46,7 @@ def _array(kind: type[specs.Array], shape: Any, dtype: Any, *arguments: Any) -> 
 NAMES: Mapping[str, Callable[..., Any]] = {
     "builtins.getattr": _step_type_of_name,
     "builtins.str": _text,
-    "builtins.unicode": _text,  # The name in Python 2.
+    "builtins.unicode": _text,  # Python 2 has this type.
     "dm_env._environment.StepType": dm_env.StepType,
     "dm_env._environment.TimeStep": dm_env.TimeStep,
     "dm_env.specs.Array": functools.partial(_array, specs.Array),

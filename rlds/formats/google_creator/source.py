@@ -88,7 +88,7 @@ class RldsCreatorSource(Source):
 
     Raises:
       FileNotFoundError: There is no such file or directory, or no pickle in it.
-      SourceError: It is an EnvLogger log; or the first pickle is damaged, or holds something else.
+      SourceError: The path is an EnvLogger log, or the first pickle is damaged or no episode.
     """
 
     def __init__(
@@ -374,7 +374,7 @@ def _channels(image: Any, file: epath.Path, row: int) -> int:
     """Returns the number of channels of a JPEG file.
 
     Raises:
-      SourceError: It is not a JPEG file.
+      SourceError: The bytes are not a JPEG file.
     """
     if not isinstance(image, bytes):
         problem = f"{type(image).__name__}, expected the bytes of a JPEG file"

@@ -1,8 +1,8 @@
 """The trajectories of imitation (https://imitation.readthedocs.io), read without imitation.
 
 `imitation.data.serialize.save` writes a folder of the library `datasets`: a table in Arrow files,
-with a row for each trajectory. It has `T + 1` observations (`obs`), `T` actions (`acts`) and infos,
-optional `T` rewards (`rews`), and the flag of a terminal state (`terminal`).
+with a row for each trajectory. A trajectory has `T + 1` observations (`obs`), `T` actions (`acts`)
+and infos, optional `T` rewards (`rews`), and the flag of a terminal state (`terminal`).
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class ImitationSource(RowsSource):
     """The trajectories that imitation saved in a folder.
 
     Episodes have a final observation, and are truncated unless `terminal`. `infos` are step
-    metadata: the text that imitation stored, in JSON. It is not decoded to Python objects, as that
-    may run any code.
+    metadata: the text that imitation stored, in JSON. The text is not decoded to Python objects,
+    because decoding may run any code.
 
     Args:
       path: The folder.
 
     Raises:
       FileNotFoundError: There is no such folder, or a file of it is missing.
-      SourceError: It has another format, or is damaged.
+      SourceError: The table has another format, or is damaged.
     """
 
     table = RowsTable(FIELDS, other_fields="transitions")

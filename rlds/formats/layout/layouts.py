@@ -133,7 +133,7 @@ class FileLayout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def table(self) -> RowsTable:
         """The meaning of the rows."""
-        # With next observations, all other fields have no value for the final observation.
+        # If next observations are stored, all other fields lack a value for the final observation.
         other_fields: Any = "transitions" if self.next else "observations"
         transitions = [path for path, field in self.steps.items() if field.of]
         table = RowsTable({}, self.order, other_fields, transitions)

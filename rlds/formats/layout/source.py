@@ -401,7 +401,7 @@ class LayoutSource(RowsSource):
     def _lengths(self, split: str) -> Lengths:
         extra = self._layout.final == "next"
         lengths = [(location.end or 0) - location.start + extra for location in self._locations]
-        # Without final observations, the last step may be a transition or not.
+        # If final observations are missing, the last step may or may not be a transition.
         return Lengths.create(lengths, final_observation_known=bool(self._layout.final) or None)
 
     @functools.cached_property

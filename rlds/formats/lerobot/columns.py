@@ -84,7 +84,7 @@ def find_contradiction(column: DataColumn, feature: LeRobotFeature) -> str:
     if column.kind == "numbers":
         is_match = dtype == str(column.field.dtype) and (column_shape or (1,)) == (shape or (1,))
     elif column.kind == "image":
-        with contextlib.suppress(ValueError):  # The shape is no shape of an image.
+        with contextlib.suppress(ValueError):  # The shape does not fit an image.
             shape = feature.image_shape
         is_match = dtype == "image" and (not column_shape or column_shape == shape)
     elif column.kind == "text":
@@ -116,7 +116,7 @@ def image_field(data: bytes, unit: str | None = None) -> Field:
     if is_depth_tiff(data):
         pixels = tiff_pixels(data)
         return Field(pixels.dtype, pixels.shape, unit=unit)
-    return Field(bytes)  # A file of another kind.
+    return Field(bytes)  # The file is of another kind.
 
 
 def decode_values(column: DataColumn, array: Any, make_error: MakeError) -> np.ndarray:

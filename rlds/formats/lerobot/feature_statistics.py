@@ -415,7 +415,7 @@ class FeatureTotals:
         elif name in self._exact:
             values = self._exact[name]
         else:
-            with np.errstate(invalid="ignore"):  # Of infinite values.
+            with np.errstate(invalid="ignore"):  # Infinite minus infinite is NaN.
                 values = self._sketches[name].quantiles([*QUANTILES.values()])
         return {q: value.reshape(kinds["mean"].shape) for q, value in zip(QUANTILES, values)}
 
@@ -469,7 +469,7 @@ class QuantileSelection:
             values = [self._low[cell], *candidates, self._high[cell]]
             positions = [max(position - num_equal + 1, 0) for position in (rank, rank + 1)]
             low, high = (values[min(end, len(values) - 1)] for end in positions)
-            with np.errstate(invalid="ignore"):  # Of infinite values.
+            with np.errstate(invalid="ignore"):  # Infinite minus infinite is NaN.
                 result[cell] = low + (level - int(level)) * (high - low) if low != high else low
         return result
 
@@ -514,7 +514,7 @@ def _merge_moments(kinds: Statistics) -> Statistics:
     )
     count = counts.sum(-1)
     levels = counts / count[..., None]
-    with np.errstate(invalid="ignore"):  # Of infinite values.
+    with np.errstate(invalid="ignore"):  # Infinite minus infinite is NaN.
         mean = (means * levels).sum(-1)
         variance = ((stds**2 + (means - mean[..., None]) ** 2) * levels).sum(-1)
         return {

@@ -25,8 +25,8 @@ _BUFFER_BYTES = 1 << 20
 class ParquetRows:
     """A reader of the rows of a file.
 
-    Access to a row decodes the earlier rows of its row group, without a cache. So reading rows in
-    order is fast, and needs little memory, independent of the size of row groups.
+    Access to a row decodes the earlier rows of its row group, without a cache. Reading rows in
+    order is therefore fast, and needs little memory, independent of the size of row groups.
 
     Args:
       path: The file, on a local disk or in a store.
@@ -63,7 +63,7 @@ class ParquetRows:
             raise SourceError("a row group has a negative number of rows", file=self.path)
         self._begins = np.cumsum([0, *sizes])
         self.num_rows = int(self._begins[-1])
-        check_declared(8 * self.num_rows, size, file=self.path)  # A row has at least a number.
+        check_declared(8 * self.num_rows, size, file=self.path)  # A row stores a number.
         self._batches: Iterator[Any] = iter(())
         self._next_row = -1  # The first row of the next batch.
         self._batch: Any = None  # The last batch.

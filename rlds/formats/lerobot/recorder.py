@@ -47,7 +47,7 @@ from rlds_ecosystem.model.nests import leaves_at, lookup
 
 __all__ = ["LeRobotBackendWriter", "add_recordings", "find_recordings", "unfinished_files"]
 
-_TABLE_FILES = (layout.TASKS, layout.STATS, layout.INFO)  # In the order in which they are written.
+_TABLE_FILES = (layout.TASKS, layout.STATS, layout.INFO)  # The tables in the order of writing.
 _JOURNAL_FILE = "appending.json"
 _TASK = "task"
 _THREAD_NAME = "envlogger-lerobot"
@@ -73,8 +73,8 @@ class LeRobotBackendWriter(QueueingBackendWriter):
 
     A running episode is a log in the folder `.rlds` of the dataset; after the last step, its data
     is with the operating system. When the next episode begins, and on `flush` and `close`, a thread
-    writes the rows, packets and statistics to new files, and then replaces the tables. So a
-    discarded episode leaves no data, and a kill loses at most the end of the running episode: `rlds
+    writes the rows, packets and statistics to new files, and then replaces the tables. A discarded
+    episode therefore leaves no data, and a kill loses at most the end of the running episode: `rlds
     recover` adds the remaining logs to the dataset. The column `complete` of the table of episodes
     is false if the last step is missing, for example after an exception in `step`. Data without a
     column in LeRobot, such as the final observation and the metadata of episodes, is lost; to keep
@@ -304,7 +304,7 @@ class LeRobotBackendWriter(QueueingBackendWriter):
                 f"{COMPLETE!r} to mark it, because another program began the dataset",
                 stacklevel=3,
             )
-        if threading.current_thread().name == _THREAD_NAME:  # Called by the garbage collector.
+        if threading.current_thread().name == _THREAD_NAME:  # The garbage collector is calling.
             self._add(folder)
             return
         self._adding = self._thread.submit(self._add, folder)

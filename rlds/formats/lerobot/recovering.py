@@ -1,8 +1,8 @@
 """Crash recovery of LeRobot datasets.
 
 A recorder writes the rows of an episode, then the frames of each camera, then its table row, and
-finally the footers of the tables. So an episode is complete if each camera has a frame for each
-row, independent of the tables. Complete episodes are written to a new dataset.
+finally the footers of the tables. An episode is therefore complete if each camera has a frame for
+each row, independent of the tables. Complete episodes are written to a new dataset.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def recover(
     `LeRobotBackendWriter` is added from its log.
 
     Args:
-      path: The local dataset: version 2.0 (which becomes 2.1), 2.1 or 3.0. Its recorder must have
-        ended.
+      path: The local dataset: version 2.0 (which becomes 2.1), 2.1 or 3.0. The recorder of the
+        dataset must have ended.
       to: The path of the recovered dataset: a new or an empty folder.
       in_place: True to replace the damaged dataset, which becomes `<name>.old`.
       dry_run: True to report the result without writing.
@@ -180,7 +180,7 @@ class _DamagedDataset:
     def __init__(self, root: Path, scratch: Path) -> None:
         self._root, self._scratch = root, scratch
         self._faults: list[str] = []
-        # Recorders may write a further frame, so this is no fault by itself.
+        # Recorders may write a further frame, which is no fault by itself.
         self._extra_frames: list[str] = []
         self._lost: list[str] = []
         self._videos: dict[str, VideoFile | None] = {}
@@ -457,7 +457,7 @@ class _DamagedDataset:
                         clips.append(_defer_span(video, 0, episode.length))
         if len(clips) == 1:
             return clips[0]
-        for separator in "" if clips else "-_":  # Version 2.1 has "_".
+        for separator in "" if clips else "-_":  # Version 2.1 uses `_`.
             folder = self._root / _IMAGES_FOLDER / camera / f"episode{separator}{episode.index:06d}"
             images = [folder / f"frame{separator}{row:06d}.png" for row in range(episode.length)]
             if all(image.exists() for image in images):
@@ -526,7 +526,7 @@ class _DamagedDataset:
 
         Args:
           path: The dataset.
-          is_new: Whether the dataset does not exist yet, as in a dry run for a new one.
+          is_new: True if the dataset does not exist, which happens only in a dry run.
         """
         fps = self._info.fps if self._info is not None else None
         features = self._info.raw.get("features") if is_new and self._info else None

@@ -1,8 +1,8 @@
 """LeRobot datasets (https://github.com/huggingface/lerobot) as RLDS, read without LeRobot.
 
 A row of a LeRobot dataset has an observation and the next action. There is no row for the
-observation after the last action, and no record of terminal states. So `T` rows become `T` steps
-with `final_observation_known=False`, and episodes are truncated unless a flag of the rows is
+observation after the last action, and no record of terminal states. `T` rows therefore become `T`
+steps with `final_observation_known=False`, and episodes are truncated unless a flag of the rows is
 selected with the option `terminal`.
 """
 
@@ -450,7 +450,7 @@ class LeRobotSource(Source):
         if self._table.errors:
             return None
         positions = self._splits[split]
-        # Otherwise terminal states and damage are known only after reading.
+        # If `is_all` is false, only reading finds terminal states and damage.
         is_all = self._flag is None and self._table.is_valid
         lengths = self._table.lengths[positions.start : positions.stop]
         return Lengths.create(lengths, final_observation_known=False if is_all else None)

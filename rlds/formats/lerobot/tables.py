@@ -1,7 +1,7 @@
 """The Parquet tables of LeRobot datasets, for versions 2.1 and 3.0.
 
-The metadata `huggingface` in the schema of a data file describes its columns. It calls lists of
-fixed length `Sequence`, a name that both versions support.
+The metadata `huggingface` in the schema of a data file describes its columns. The metadata calls
+lists of fixed length `Sequence`, a name that both versions support.
 """
 
 from __future__ import annotations

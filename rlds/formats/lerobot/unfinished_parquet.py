@@ -135,7 +135,7 @@ def _groups(pages: Sequence[_Page], leaves: Sequence[_Column]) -> Iterator[_Grou
                 break
             total += pages[index].num_values
             num_rows, remainder = divmod(total, leaves[0].width or 1)
-            if not remainder:  # Otherwise the first column has more pages.
+            if not remainder:  # The next page continues a partial row.
                 group = _group(pages, start, leaves, num_rows) or group
         if group is None:
             return

@@ -43,8 +43,8 @@ class Videos:
         Args:
           row: The episode.
           name: The feature.
-          timestamps: Reads the `timestamp` of each row. It is called only if frames are matched by
-            time, or if the numbers of frames and rows differ.
+          timestamps: Reads the `timestamp` of each row. This function is called only if frames are
+            matched by time, or if the numbers of frames and rows differ.
 
         Raises:
           SourceError: The frames are damaged, or do not match the rows.
@@ -55,7 +55,7 @@ class Videos:
             first_frame, last_frame = int(frames.min()), int(frames.max())
             if span.is_whole_file and not video.fault:
                 file_clip = video.clip(0, video.info.num_frames)
-                clip = dataclasses.replace(file_clip, first=first_frame)  # The complete file.
+                clip = dataclasses.replace(file_clip, first=first_frame)  # Keeps the complete file.
             else:
                 # In older exports, a frame between episodes belongs to the final observation.
                 between = video.times[last_frame + 1 : last_frame + 2] < span.next - 0.5 / self._fps

@@ -71,7 +71,7 @@ class EnvLoggerExport(Export):
         self._log = _common_log(episodes)
         if self._log is not None:
             fields = leaves_at(episodes.source.fields.episode, None)
-            # Keys are renumbered; and packets of video are cut, but clips are trimmed.
+            # Copies renumber keys, and may cut video packets and clips at different frames.
             self.unchecked = {"key", *(path for path, _ in fields if root_of(path) == VIDEO)}
             return
         steps = [path for path in self._fields if path not in rlds.STEP_FLAGS]

@@ -93,7 +93,7 @@ class IdleReaders:
         reader = self._take(log) or log.open()
         try:
             yield reader
-        except BaseException:  # The traceback would keep the files open.
+        except BaseException:  # The traceback refers to the reader, which would stay open.
             reader.close()
             raise
         self._release(log, reader)

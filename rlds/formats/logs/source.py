@@ -337,7 +337,7 @@ class EnvLoggerSource(Source):
         log, position = self._location(split, index)
         with self._idle_readers.borrow(log) as reader, _locate_errors(log, position):
             episode = reader.episodes[position]
-            has_first = episode[0].timestep.first()  # In order: a reader caches one chunk.
+            has_first = episode[0].timestep.first()  # Readers cache a chunk: step 0 is read first.
             wants_video = bool(self._video) and (fields is None or VIDEO in map(root_of, fields))
             packets: dict[tuple[str, ...], Any] = {}
             if not wants_video and set(self.fields.step_paths(fields)) <= set(rlds.STEP_FLAGS):
@@ -459,7 +459,7 @@ class EnvLoggerSource(Source):
 
         Returns:
           The episodes from `start` on, up to the end of the log, or to an episode that cannot be
-          read together with its neighbours. Their steps share memory.
+          read together with its neighbours. The steps of these episodes share memory.
         """
         log_index = bisect.bisect_right(self._stops[split], start)
         log, first_index = self._logs[split][log_index], self._first_index(split, log_index)
@@ -592,7 +592,7 @@ def _locate_errors(log: Log, index: int) -> Iterator[None]:
         yield
     except MismatchError as error:
         raise SourceError(error.problem, file=log.path, episode=index, field=error.path) from error
-    except StorageError:  # May come from the operating system.
+    except StorageError:  # The error may be one of the operating system.
         raise
     except (EnvLoggerError, TypeError, ValueError) as error:
         raise SourceError(str(error), file=log.path, episode=index) from error
@@ -721,7 +721,7 @@ def _first_steps(
     candidates = np.flatnonzero(lengths >= min(2, lengths.max()))
     for index in {int(candidates[0]), int(candidates[-1])}:
         episode = reader.episodes[index]
-        with contextlib.suppress(EnvLoggerError, TypeError, ValueError):  # Raised by `read`.
+        with contextlib.suppress(EnvLoggerError, TypeError, ValueError):  # `read` raises the error.
             yield _step_columns([episode[step] for step in range(min(2, len(episode)))], specs)
 
 

@@ -68,10 +68,10 @@ _SEED_KEY, _SEED_KNOWN_FIELD, _CONTROL_MODE = "episode_seed", "episode_seed_know
 class ManiSkillSource(Hdf5EpisodesSource):
     """The trajectories of a ManiSkill 2 or 3 file, with their entries of the JSON file.
 
-    `obs` becomes the observation; without it there is none. `env_states`, `terminated`,
-    `truncated`, `success` and `fail` are fields of the steps, like other arrays with a row for each
-    transition or each observation. An episode is terminal if `terminated` is set in its last row.
-    The fields of the episode are:
+    `obs` becomes the observation; files without `obs` have no observation. `env_states`,
+    `terminated`, `truncated`, `success` and `fail` are fields of the steps, like other arrays with
+    a row for each transition or each observation. An episode is terminal if `terminated` is set in
+    its last row. The fields of the episode are:
 
     * `entry`: its entry of the JSON file, in JSON; empty without an entry;
     * `episode_seed`, `episode_seed_known` and `control_mode`, of the entry;

@@ -199,7 +199,7 @@ class MinariExport(Export):
             field, *names = path.split("/")
             if field in self._GROUPS:
                 paths[path] = "/".join([self._GROUPS[field], *names])
-            elif (field == INFOS and names) or path in recorded_flags:  # D4RL has infos, too.
+            elif (field == INFOS and names) or path in recorded_flags:  # Files of D4RL have infos.
                 paths[path] = path
             elif path == rlds.REWARD:
                 paths[path] = REWARDS

@@ -121,7 +121,7 @@ class MinariSource(Source):
     def _read_spaces(self) -> Spaces:
         spaces = Spaces()
         for path, name in SPACES.items():
-            if name not in self._metadata:  # Minari asks the environment then.
+            if name not in self._metadata:  # Minari takes the space from the environment.
                 continue
             with source_errors(self._metadata_file, field=name):
                 try:
@@ -152,7 +152,7 @@ class MinariSource(Source):
         indices = self._storage.indices()
         if len(indices) != total or indices != list(range(total)):
             indices_of_files = set(indices)
-            # The first missing index is among these.
+            # The first missing index is in this range.
             first = range(min(total, len(indices) + 1))
             missing = [index for index in first if index not in indices_of_files]
             held = f"the files hold {len(indices)}"

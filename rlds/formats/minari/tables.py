@@ -71,7 +71,7 @@ class TableStorage(EpisodeStorage):
         arrow = import_extra("pyarrow")
         file = self._directory.parent / self.path(index)
         for path in (file, file.parent / _METADATA):
-            if path.exists():  # Otherwise opening the file raises the error.
+            if path.exists():  # Opening a missing file raises the error.
                 check_is_file(path)
         try:
             with file.open("rb") as stream:

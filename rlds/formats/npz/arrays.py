@@ -162,7 +162,7 @@ class EpisodeFile:
         return _DONE in self._flags and not any(name in self._flags for name in explicit)
 
     def starts_with_placeholder(self) -> bool:
-        """Whether the first action is zero, and hardly any other: actions precede observations."""
+        """True if the first action is zero, and few more are: actions precede observations."""
         actions = [self._file.read(self._arrays[p]) for p in self.paths if is_below(p, rlds.ACTION)]
         if self.num_steps != self.num_rows or any(action.dtype.kind != "f" for action in actions):
             return False
@@ -236,7 +236,7 @@ def open_episode(file: epath.Path, layout: Layout) -> Iterator[EpisodeFile]:
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is damaged, or not an episode.
+      SourceError: The file is damaged, or not an episode.
     """
     with open_npz(file) as arrays:
         yield EpisodeFile(arrays, layout)

@@ -11,7 +11,7 @@ have a row for each action or each observation, of which only the last may be se
 terminal state unless `truncated` is also set. Without flags, a last discount of zero means a
 terminal state. If `next_observation` has T rows, its last row is the final observation.
 
-Steps of RLDS have `is_first`, `is_last` or `is_terminal`, and equal numbers of rows. They stay
+Steps of RLDS have `is_first`, `is_last` or `is_terminal`, and equal numbers of rows. Rows stay
 unchanged, and the last step holds the final observation, unless `final_observation_known` is false.
 
 All other arrays keep their names. Arrays with T or T + 1 rows are fields of the steps, the rest
@@ -57,8 +57,8 @@ class NpzSource(RowsSource):
     (`ep2.npz` before `ep10.npz`), whose names are their keys. All files have the arrays, dtypes and
     shapes of the first one. Only arrays that are requested are read.
 
-    An episode is `truncated` unless a flag marks a terminal state. It is `complete` without flags,
-    or if a flag is set.
+    An episode is `truncated` unless a flag marks a terminal state. An episode without flags, or
+    with a set flag, is `complete`.
 
     Args:
       path: The folder, or a file.
@@ -66,7 +66,7 @@ class NpzSource(RowsSource):
         step in the first file.
       alignment: "sar": the action of a row was taken on its observation, and its reward followed.
         "rsa": they led to the observation of the row, as in files of DrQ-v2, ExORL and Dreamer.
-        Then the action, reward and discount of the first row are `placeholders` of the episode. The
+        The action, reward and discount of row 0 are `placeholders` of the episode. The
         default is "sar", with a warning if the first action is zero and few other actions are.
       time_limit: For files with `done` alone, which may mean a terminal state or a time limit: the
         number of transitions after which the environment cuts an episode, or 0 if it cuts none. By
@@ -233,7 +233,7 @@ class NpzSource(RowsSource):
     @override
     def _steps(self, episode: EpisodeRows, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
         steps = super()._steps(episode, columns)
-        if episode.handle.are_steps:  # Their last rows stay unchanged.
+        if episode.handle.are_steps:  # Stored steps keep their last row.
             steps |= nest({p: c for p, c in columns.items() if root_of(p) in TRANSITION_FIELDS})
         return steps
 

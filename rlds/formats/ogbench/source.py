@@ -35,15 +35,15 @@ class OGBenchSource(RowsSource):
     """The episodes of an OGBench dataset: `<name>.npz` and the optional `<name>-val.npz`.
 
     All episodes were cut after a number of steps: they are truncated, with a final observation.
-    Steps also have `qpos`, `qvel` and the like, and an episode has `last_action`, the action in the
-    row of the final observation.
+    Steps also have arrays such as `qpos` and `qvel`, and an episode has `last_action`, the action
+    in the row of the final observation.
 
     Args:
       path: The file of the split `train`, or of the split `val`, or a folder with both.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is not a dataset of OGBench, or is damaged.
+      SourceError: The file is not a dataset of OGBench, or is damaged.
     """
 
     # Other arrays (qpos, qvel, button_states) keep their names.

@@ -9,11 +9,11 @@
 and all other fields by their names. For the other fields and the row order of windows,
 see `rlds.formats.rlu.windows`.
 
-An observation is a vector; its original shape is not in the file (in bsuite, that of `catch` is
-`(10, 5)`).
+An observation is a vector; its original shape is not in the file (in bsuite, the shape of `catch`
+is `(10, 5)`).
 
 An episode ends at a step of type 2, with any discount of the transition into it: the published
-loader of RL Unplugged uses 0. So this step is `is_terminal`.
+loader of RL Unplugged uses 0. The step is therefore `is_terminal`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RluBsuiteSource(RluWindowsSource):
     field_paths: ClassVar[Mapping[str, Path]] = {_RECORDED_DISCOUNT: (ARRIVED, _RECORDED_DISCOUNT)}
 
     def prepare(self, values: dict[str, Values]) -> dict[str, Values]:
-        """Returns the fields with two discounts: the recorded one, and that of the transition."""
+        """Returns the fields with the recorded discount and the discount of the transition."""
         discounts, step_types = (
             _numeric_values(values, rlds.DISCOUNT),
             _numeric_values(values, STEP_TYPE),

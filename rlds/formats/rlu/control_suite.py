@@ -9,8 +9,8 @@
 and all other fields by their names, nested at slashes.
 
 Rows are the time steps of the environment, one more than there are transitions: `step_type` is 0 in
-the first row and 2 in the last. It is undocumented if the reward and the discount of a row arrived
-with its observation (`alignment="rsa"`, the default, as in `dm_env`) or followed its action
+the first row and 2 in the last. No documentation says if the reward and the discount of a row
+arrived with its observation (`alignment="rsa"`, the default, as in `dm_env`) or followed its action
 (`"sar"`). The reward outside of all transitions must be zero; otherwise the alignment is wrong.
 
 The other product, `dm_control_suite`, has windows of episodes: see

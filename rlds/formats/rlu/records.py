@@ -1,7 +1,7 @@
 """Records of RL Unplugged: `tf.train.Example`s with all rows of an episode or a window.
 
-Floats and integers of all rows are concatenated; byte strings are one per row. A record stores
-neither the number nor the width of rows; they follow from a field with one value per row.
+Floats and integers of all rows are concatenated; byte strings are one per row. A record does not
+store the number and width of rows, which follow from a field with one value per row.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RecordField:
       path: The path of the field in the dataset.
       level: The unit that has one value: row, transition or episode.
       shape: The shape of a value.
-      dtype: Its dtype; `object` for byte strings other than images.
+      dtype: The dtype; `object` for byte strings other than images.
       stored_as: The dtype in the record, `object` for all byte strings.
       png: The common first bytes of all files, if the values are PNG images.
     """
@@ -144,10 +144,10 @@ def field_of_strings(
     """Returns the layout of a field of strings.
 
     Args:
-      name: Its name.
+      name: The name of the field.
       path: The path of the field in the dataset.
       level: The unit that has one value: row, transition or episode.
-      strings: Its values.
+      strings: The values of the field.
       raw_shape: The shape of images that are stored as raw values; None for other strings.
 
     Raises:

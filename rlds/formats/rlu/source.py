@@ -80,7 +80,7 @@ class RluSource(Stream):
     are kept as `recorded_episode_id`; they may be ambiguous (see `repeated_ids`).
 
     If the rows include the final observation, one action, one reward and one discount of an episode
-    belong to no transition. They are kept in `placeholders`, a field of the episode.
+    belong to no transition. The field `placeholders` of the episode keeps these values.
 
     Args:
       path: A directory with files, or a file, or a list of files. In a directory the files are
@@ -91,23 +91,23 @@ class RluSource(Stream):
 
     Raises:
       FileNotFoundError: There is no such file, or none in the directory.
-      SourceError: The first record does not fit the product; says why. Or the records belong to
-        another builder.
+      SourceError: The first record does not fit the product, for the given reason. The records may
+        belong to another builder.
       ValueError: The product has no such alignment.
     """
 
     # The differences of the products.
     _DESCRIPTION: ClassVar[str]
     builder_name: ClassVar[str]  # The TFDS builder of the product.
-    alignments: ClassVar[Sequence[Alignment]]  # The first is the default.
+    alignments: ClassVar[Sequence[Alignment]]  # The first alignment is the default.
     row_field: ClassVar[str]  # The field with one value a row.
     id_fields: ClassVar[Sequence[str]] = ()  # Fields with a separate value per episode.
-    ends_with_observation: ClassVar[bool] = True  # In the order SAR; in RSA always true.
-    action_led_here: ClassVar[bool] = False  # In the order RSA.
-    has_vectors: ClassVar[bool] = False  # Whether observations and actions are vectors of floats.
-    unused_reward_is_zero: ClassVar[bool] = False  # A hint of the order.
+    ends_with_observation: ClassVar[bool] = True  # For SAR; always true for RSA.
+    action_led_here: ClassVar[bool] = False  # For RSA only.
+    has_vectors: ClassVar[bool] = False  # True if observations and actions are float vectors.
+    unused_reward_is_zero: ClassVar[bool] = False  # Evidence of the alignment.
     image_fields: ClassVar[Sequence[str]] = ()  # Fields whose values must be PNG files.
-    # Whether records are pieces of episodes, whose last row may lack action, reward and discount.
+    # True if records are pieces of episodes: the last row may lack action, reward and discount.
     are_pieces: ClassVar[bool] = False
     # Paths of fields: in a step if there is a value for each row, or else in the episode; `ARRIVED`
     # is the first name if the values belong to the rewards of their rows. Paths of other fields are
@@ -400,7 +400,7 @@ class RluSource(Stream):
             return
         row = self._unused_row
         reward = rows[rlds.REWARD][row]
-        if abs(reward) > 0.0:  # False for NaN.
+        if abs(reward) > 0.0:  # NaN is accepted.
             raise FieldError(
                 rlds.REWARD,
                 f"{reward}, expected 0: with alignment={self.alignment!r} this reward belongs to "

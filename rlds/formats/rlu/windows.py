@@ -13,8 +13,8 @@ observation.
                                  step of type 2; almost never
     placeholders                 of the episode: action, reward and discount of the last row
 
-In the published loaders of RL Unplugged, the reward and the discount of a row follow its action. So
-the rows are always in the order SAR.
+In the published loaders of RL Unplugged, the reward and the discount of a row follow its action.
+The rows are therefore always in the order SAR.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from rlds_ecosystem.model.nests import Paths, conflicts, root_of
 __all__ = ["NEXT", "ArrayRows", "merge", "skip_damaged"]
 
 NEXT = "next_obs"
-# These arrays must have a row for each action if they have it in one demonstration.
+# If one demonstration has a row per action in these arrays, all demonstrations must have one.
 _STEP_ARRAYS = ("obs", NEXT, "rewards", "dones", "states")
 
 _HasSteps: TypeAlias = Callable[[Demo, str], bool]
@@ -125,7 +125,7 @@ def _find_odd_lengths(demos: Sequence[Demo], has_steps: _HasSteps) -> None:
     for demo in skip_damaged(demos):
         for path in demo.rows:
             fit_counts.setdefault(path, Counter())[has_rows(demo, path)] += 1
-    # By chance, an array of the episode may have a row for each action.
+    # An array of the episode may have this number of rows by chance: all demos are compared.
     step_arrays = {
         path
         for path, counts in fit_counts.items()

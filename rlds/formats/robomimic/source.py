@@ -1,8 +1,8 @@
 """Demonstrations of simulators in robomimic's HDF5 format (`data/demo_0`).
 
 Writers are robosuite, robomimic, MimicGen, LIBERO (as published, and as replayed for OpenVLA),
-RoboCasa up to 0.2 and Isaac Lab. Their files have the same names, with different meanings: a row of
-LIBERO's `obs` is the observation after the action of the row.
+RoboCasa up to 0.2 and Isaac Lab. Files of these projects have the same names, with different
+meanings: a row of LIBERO's `obs` is the observation after the action of the row.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _PLACEHOLDERS = {"numbers": 0, "text": "", "bytes": b""}
 class RobomimicSource(Source):
     """A file of demonstrations in robomimic's format or one of its dialects, or a folder of them.
 
-    An episode is a demonstration; `data/demo_2` comes before `data/demo_10`. Its key is its name,
-    or `file.hdf5/demo_2` in a folder. With `T` actions, it has `T + 1` steps if `next_obs` has the
-    observation after the last action; otherwise `T` steps.
+    An episode is a demonstration; `data/demo_2` comes before `data/demo_10`. The key of an episode
+    is its name, or `file.hdf5/demo_2` in a folder. With `T` actions, it has `T + 1` steps if
+    `next_obs` has the observation after the last action; otherwise `T` steps.
 
     `actions`, `rewards` and `obs` become `action`, `reward` and `observation`. Further arrays with
     a row for each action are fields of the steps, with their names. If a demonstration lacks such
@@ -201,7 +201,7 @@ class RobomimicSource(Source):
         )
 
     def _sidecar(self) -> Any:
-        # A late import: only exported files need this module.
+        # The import is here because only exported files need this module.
         from rlds.formats.hdf5_sidecar import read_hdf5_sidecar
 
         return read_hdf5_sidecar(self._files[0].hdf5)
@@ -435,7 +435,7 @@ class RobomimicSource(Source):
         values = demo_file.array(array)
         obs_path = f"obs{path.removeprefix(NEXT)}"
         if root == NEXT and demo.num_steps > demo.length == demo.rows.get(obs_path):
-            # Equal rows are derived from the observations.
+            # Rows that equal the observations are derived from them on reading.
             return values[:0] if _is_equal(values[:-1], demo_file.array(obs_path)[1:]) else values
         return values
 

@@ -56,7 +56,7 @@ class RoboMindSource(Hdf5EpisodesSource):
 
     Args:
       path: The folder of an embodiment or a task, or a folder below; or a file `trajectory.hdf5`.
-      colour: The order of the channels in images, which is BGR for some robots. It becomes
+      colour: The order of the channels in images, which is BGR for some robots. The order becomes
         `Field.names`; pixels stay unchanged.
       instructions: The `language_instruction` of tasks, by the names of their folders; for other
         tasks it is empty.
@@ -143,7 +143,7 @@ def _find_episodes(path: str | os.PathLike[str]) -> dict[str, list[Hdf5Episode]]
     for file in sorted(_walk(root, _MAX_LEVELS), key=lambda file: natural_order(os.fspath(file))):
         split = file.parts[-4] if file.parts[-4:][0] in _SPLITS else _SPLITS[0]
         below = os.fspath(file).removeprefix(os.fspath(root)).lstrip("/") or "/".join(_FILE)
-        # The folders of the episode, without the fixed ones.
+        # The names of the episode's folders, without the fixed names.
         names = [name for name in below.split("/")[: -len(_FILE)] if name not in (_SUCCESS, split)]
         key = "/".join(names) or file.parts[-3]
         episodes.setdefault(split, []).append(Hdf5Episode(key, file, below))

@@ -55,7 +55,7 @@ _RECORD_CLASSES = {
         *_BUFFER_CLASSES,
         *(f"{_COMMON_MODULE}.{name}" for name in ("RolloutBuffer", "DictRolloutBuffer")),
         f"{_HER_MODULE}.goal_selection_strategy.GoalSelectionStrategy",
-        "builtins.getattr",  # In pickles of strategies of Python 3.11.
+        "builtins.getattr",  # Python 3.11 pickles enums by `getattr`.
         *(
             f"{package}.spaces.{space}"
             for package in ("gym", "gymnasium")
@@ -108,14 +108,14 @@ class Sb3Source(RowsSource):
     Args:
       path: The file.
       actions: "scaled": the actions are scaled to [-1, 1], as by the algorithms of
-        Stable-Baselines3; they are scaled back to those of the environment. "as_stored": they are
+        Stable-Baselines3; steps have the actions of the environment. "as_stored": they are
         not scaled, as by CleanRL; the default, with a warning if they may be scaled.
       time_limit: For buffers without timeouts, the number of transitions after which the
         environment cuts an episode; 0 if it cuts none. By default unknown, with a warning.
 
     Raises:
       FileNotFoundError: There is no such file.
-      SourceError: It is not a replay buffer, or damaged.
+      SourceError: The file is not a replay buffer, or is damaged.
       ValueError: The time limit is negative; or "scaled" actions are beyond [-1, 1], or have no
         bounds.
     """
@@ -326,7 +326,7 @@ class Sb3Source(RowsSource):
             Origin(self._file.name, int(rows[0]), int(rows[0]) + count),
             count,
             episode.is_done and not timeout,
-            # Without next observations, the final observation is overwritten by the reset.
+            # If next observations are not stored, the reset overwrites the final observation.
             "next" if self._has_next or not episode.is_done else "",
             episode.is_done and not episode.is_cut,
             episode,

@@ -35,7 +35,7 @@ class EncodedEpisode(NamedTuple):
 
     Attributes:
       episode: The episode in the form of the dataset, with image files.
-      example: Its bytes.
+      example: The bytes of the example.
     """
 
     episode: SourceEpisode

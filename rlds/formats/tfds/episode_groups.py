@@ -35,7 +35,7 @@ def in_groups(
             group_layout, room = tuple(layout), _MAX_GROUP_BYTES
         group.append(item)
         room -= size
-        if room <= 0:  # A large episode does not wait in memory.
+        if room <= 0:  # A large episode ends its group.
             yield group
             group = []
         del item
@@ -60,5 +60,5 @@ def _measure(columns: Any, layout: list[Hashable]) -> float:
     for name, child in columns.items():
         layout.append(name)
         size += _measure(child, layout)
-    layout.append(None)  # The end of the dict.
+    layout.append(None)  # None marks the end of the dict.
     return size

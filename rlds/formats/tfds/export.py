@@ -68,7 +68,7 @@ _FORMATS = ("tfrecord", "array_record", "parquet")
 _COPIED_INFO_KEYS = ("configName", "configDescription", "configTags", "moduleName", "releaseNotes")
 # Plain tensor features; other features give their numbers a meaning.
 _PLAIN_FEATURES = ("", "Tensor", "Scalar")
-# Larger examples are always decoded and compared; of smaller examples, one of each group.
+# Larger examples are always decoded and compared; one smaller example of each group is compared.
 _MAX_GROUPED_BYTES = 1 << 14
 # The name of the datasets of staged parts.
 _PART_NAME = "part"
@@ -123,12 +123,12 @@ class TfdsExport(Export):
 
     Args:
       episodes: The episodes.
-      name: The name of the dataset; by default, that of the source dataset, or `dataset`.
-      version: The version; by default, that of the source dataset, or 1.0.0.
-      file_format: The file format; by default, that of the source dataset, or "tfrecord".
+      name: The name of the dataset; by default, the name of the source dataset, or `dataset`.
+      version: The version; by default, the version of the source dataset, or 1.0.0.
+      file_format: The file format; by default, the format of the source dataset, or "tfrecord".
       shuffle: True to store episodes in a random order (sorted by the hashes of their keys), as
         TFDS does; False to keep their order.
-      num_shards: The number of files of each split; by default, as many as TFDS chooses.
+      num_shards: The number of files of each split; by default, TFDS chooses the number.
       shard_episodes: The largest number of episodes in a file, instead of `num_shards`.
       float64: The storage of float64 in steps: "bytes" (default) keeps every bit; "float32" rounds
         to plain numbers, as the loaders of dlimp, Octo and OpenVLA need.
@@ -387,7 +387,7 @@ class TfdsExport(Export):
         if all("steps" in of_split for of_split in counts.values()):
             self.num_steps = sum(of_split["steps"] for of_split in counts.values())
         if self._is_conversion:
-            original = metadata.get(CONVERSION)  # The conversion of a copied dataset.
+            original = metadata.get(CONVERSION)  # The entry of the copied dataset.
             metadata[CONVERSION] = {
                 "inputs": digest_of_inputs(source),
                 **({"float64": "float32"} if self._storage.rounds else {}),
@@ -537,7 +537,7 @@ class _ShardPlan:
         self.sizes.append(file.size(record))
 
     def cut(self, split: str, count: int | None, shard_sizes: tuple[int, int]) -> None:
-        """Cuts the examples into `count` shards, or as many as TFDS chooses."""
+        """Cuts the examples into `count` shards; if None, TFDS chooses the number."""
         total = len(self.sizes)
         count = count or num_shards(sum(self.sizes), total, *shard_sizes)
         if count > total:
@@ -555,7 +555,7 @@ class _ShardPlan:
     def examples(self, shard: int) -> Iterator[bytes]:
         """Yields the examples of a shard.
 
-        Their order may be random. So a window of them is read file by file, each from front to end.
+        Their order may be random. A window is read file by file, from front to end.
 
         Raises:
           StorageError: An example is damaged.
@@ -608,7 +608,7 @@ class _ShardWriter:
             os.replace(draft, self.folder / name)
         except StorageError:
             raise
-        except RuntimeError as error:  # Raised by the library of ArrayRecord.
+        except RuntimeError as error:  # The library of ArrayRecord raises this error.
             raise OSError(str(error)) from error
         finally:
             draft.unlink(missing_ok=True)

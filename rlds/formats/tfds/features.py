@@ -48,9 +48,9 @@ _TENSOR_CLASSES = ("", _TENSOR_CLASS, "tensorflow_datasets.core.features.scalar.
 class TensorStorage:
     """The storage of arrays in a TFDS dataset: encoding, rounding and compression.
 
-    The loaders of dlimp, Octo and OpenVLA do not decode steps. They need `float64="float32"` and
-    plain arrays (`tensor_encoding="none"` if the features ask for zlib). The metadata of episodes,
-    which TFDS decodes, always keeps every bit.
+    The loaders of dlimp, Octo and OpenVLA do not decode steps. These loaders need
+    `float64="float32"` and plain arrays (`tensor_encoding="none"` if the features ask for zlib).
+    The metadata of episodes, which TFDS decodes, always keeps every bit.
 
     Attributes:
       float64: The storage of float64. "bytes" keeps every bit; TFDS decodes the bytes, and readers
@@ -101,10 +101,10 @@ class TensorStorage:
         """Returns the stored dtype and the encoding of a tensor.
 
         Args:
-          shape: Its shape.
-          dtype: Its dtype.
+          shape: The shape of the tensor.
+          dtype: The dtype of the tensor.
           encoding: The encoding that its feature asks for.
-          path: Its name in error messages.
+          path: The name in error messages.
 
         Raises:
           ValueError: TFDS cannot hold it.
@@ -128,7 +128,7 @@ def encoding_of(shape: tuple[int | None, ...], dtype: np.dtype, path: str) -> st
     """Returns the TFDS encoding of a tensor.
 
     Raises:
-      ValueError: There is none.
+      ValueError: TFDS has no encoding for the tensor.
     """
     if dtype.name in [*AS_NUMBERS, "object"] and 0 not in shape:
         return "none"
@@ -159,7 +159,7 @@ def features_of(source: AnySource, storage: TensorStorage = EXACT) -> Features:
             )
     steps = {**as_fields(fields.steps), **dict.fromkeys(fields.flags, Field(np.bool_))}
     episode_fields = as_fields({**EPISODE_FIELDS, **fields.episode})
-    # Image files stay image files, stored by TFDS as bytes.
+    # TFDS stores image files unchanged, as bytes.
     episode_fields = map_named_leaves(lambda path, field: _as_file(field), episode_fields)
     try:
         step_feature = feature_of(steps, rlds.STEPS, storage, source.source_info.images_as_png)
@@ -184,7 +184,7 @@ def feature_of(
 
     Args:
       field: A field, a dict of fields, or a feature of TFDS, which stays unchanged.
-      path: Its name in error messages.
+      path: The name in error messages.
       storage: The storage of steps; None for a field of an episode.
       as_png: Whether uint8 arrays of shape `(height, width, 1 | 3 | 4)` become PNG images.
 

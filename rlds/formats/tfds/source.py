@@ -70,8 +70,8 @@ class FolderSource(Source):
 
     Raises:
       FileNotFoundError: There is no dataset.
-      KeyError: It has no such split.
-      SourceError: It has no nested `steps`, or files are missing.
+      KeyError: The dataset has no such split.
+      SourceError: The dataset has no nested `steps`, or files are missing.
 
     Attributes:
       folder: The files.
@@ -125,7 +125,7 @@ class FolderSource(Source):
         try:
             features = self.folder.features
         except tfds_files.UnsupportedFileError:
-            pass  # It can still be copied.
+            pass  # The folder cannot be read, but can be copied.
         else:
             if not isinstance(features.get(rlds.STEPS), tfds_files.Dataset):
                 raise SourceError(
@@ -175,7 +175,7 @@ class FolderSource(Source):
         if entry is None or not isinstance(field, Field):
             return field
         if entry.encoding and field.is_text:
-            return entry  # An image file, which is stored as bytes.
+            return entry  # The field holds an image file, which TFDS stores as bytes.
         names = entry.names if len(entry.names or ()) == (*field.shape, None)[-2:][0] else None
         is_text = field.is_text and entry.dtype == str
         return dataclasses.replace(
@@ -196,7 +196,7 @@ class FolderSource(Source):
     @functools.cached_property
     def _meaning(self) -> DatasetMeaning | None:
         """The meaning of the fields from the registry of datasets; None if not registered."""
-        with contextlib.suppress(ValueError):  # `rlds validate` explains why.
+        with contextlib.suppress(ValueError):  # `rlds validate` reports the error.
             return find_meaning(self.name, self.folder.metadata)
         return None
 

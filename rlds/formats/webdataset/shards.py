@@ -35,8 +35,8 @@ class Sample(NamedTuple):
     """The location of a sample in its shard.
 
     Attributes:
-      key: Its key.
-      position: Its index in the file.
+      key: The key of the sample.
+      position: The index of the sample in the file.
       start: The offset of its first member in the file.
       end: The end of its last member.
       damage: The damage of the sample; empty if it is valid.
@@ -57,12 +57,12 @@ class TarShard:
 
     Attributes:
       path: The argument.
-      samples: Its samples, in order.
+      samples: The samples, in order.
       is_complete: Whether it has the end mark; otherwise it was cut, or is damaged.
       num_fields: The number of members in samples.
 
     Raises:
-      SourceError: It is not a tar file.
+      SourceError: The file is not a tar file.
     """
 
     def __init__(self, path: epath.Path) -> None:
@@ -93,7 +93,7 @@ class TarShard:
         """Returns the bytes of the fields of a sample, or of some of them.
 
         Raises:
-          SourceError: It is damaged.
+          SourceError: The sample is damaged.
         """
         if sample.damage:
             raise SourceError(sample.damage, file=self.path, episode=sample.key)

@@ -78,7 +78,7 @@ class WebdatasetSource(Source):
     With `group="number"`, a sample is a step, and its key ends in the index of the step, as
     `ep1/003` or `run_12`. Consecutive samples with the same key before the index are an episode,
     also across shards. An episode is damaged if steps are missing between shards, or follow steps
-    of other episodes. It is not `complete` if its first steps are missing at the begin of a shard.
+    of other episodes. Without its first steps at the begin of a shard, it is not `complete`.
 
     The name of a field without its suffix is its path, with dots as separators:
     `observation.wrist.jpg` is `observation/wrist`. Images with other names belong to the

@@ -1,7 +1,7 @@
 """An array of Zarr v2: its metadata in `.zarray`, and its chunks.
 
-Format 2 is a folder of files: `.zarray` is JSON, and each other file is a chunk. Codecs are those
-of numcodecs and imagecodecs, except codecs that could run code (`pickle`).
+Format 2 is a folder of files: `.zarray` is JSON, and each other file is a chunk. All codecs of
+numcodecs and imagecodecs are supported, except codecs that could run code (`pickle`).
 
 The library zarr is not used: it silently fills missing chunks, takes more than twice the time for
 arrays of images, and has a thread that does not survive a fork.
@@ -62,7 +62,7 @@ class ZarrArray:
       codec: The name of the compressor; empty if there is none.
 
     Raises:
-      SourceError: It is damaged, or not supported.
+      SourceError: The array is damaged, or not supported.
     """
 
     def __init__(self, files: ZarrFiles, name: str, *, fills: bool = False) -> None:
@@ -250,7 +250,7 @@ class ZarrArray:
         if not self.codec:
             return data
         if self.codec in _DEFLATE_CODECS and size is not None:
-            stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # Accepts both headers.
+            stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32 accepts zlib and gzip headers.
             values = stream.decompress(data, size + 1)
             if not stream.eof:
                 raise ValueError(f"cut short, or more than {size:,} bytes")

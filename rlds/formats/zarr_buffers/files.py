@@ -104,11 +104,11 @@ class ZarrFiles:
         """Returns the bytes of a file; None if there is none.
 
         Args:
-          name: Its path in the folder or the archive.
-          max_bytes: Its size limit in bytes.
+          name: The path in the folder or the archive.
+          max_bytes: The size limit in bytes.
 
         Raises:
-          SourceError: It is damaged, larger than `max_bytes`, or a broken link.
+          SourceError: The file is damaged, larger than `max_bytes`, or a broken link.
         """
         if self._is_folder:
             try:

@@ -73,17 +73,17 @@ class ZarrSource(Source):
 
     `action`, `reward`, `timestamp` and `stage` are fields of a step; all other arrays of `data`
     belong to the observation. An array whose name ends in `demo_start_pose` or `demo_end_pose` has
-    the same value in all rows of an episode, and is a field of the episode. So is an array of
-    `meta` with a value for each episode; it keeps its path. There is no action if the buffer has
-    none, as in UMI, whose loader uses the next pose.
+    the same value in all rows of an episode, and is a field of the episode. An array of `meta` with
+    a value for each episode is such a field with an unchanged path. There is no action if the
+    buffer has none, as in UMI, whose loader uses the next pose.
 
     If each frame is a chunk in JPEG XL or JPEG 2000, the step field `chunks/<name>` has the bytes
     of that chunk, without decoding; an export writes them again. `imagecodecs.imread` decodes a
     chunk.
 
     Videos next to the folder, `videos/<episode>/<camera>.mp4`, stay packets: an episode has the
-    field `video/observation/camera_<camera>`, see `rlds.video`. Its `frames` hold the index of the
-    frame of each step: the first frame at or after its `timestamp`.
+    field `video/observation/camera_<camera>`, see `rlds.video`. The `frames` of a video hold the
+    index of the frame of each step: the first frame at or after its `timestamp`.
 
     A missing chunk is an error, as Zarr 2 writes all chunks. Zarr 3 omits chunks that hold only the
     `fill_value` of their array; no file tells omitted from lost chunks.
@@ -146,7 +146,7 @@ class ZarrSource(Source):
                 raise ValueError(f"per_episode: got {name!r}, expected some of {names_of_data}")
             if name in RESERVED:
                 raise ValueError(f"per_episode: the name {name!r} is reserved")
-        # The start rows of episodes, and the end of the last one, which may be aborted.
+        # The start rows of episodes, and the end row of the last episode, which may be aborted.
         self._num_rows = min(map(len, self._data))
         end_rows = self._end_rows.tolist()
         is_aborted = self._num_rows > max(end_rows, default=0)
