@@ -15,7 +15,7 @@ MAGIC = b"#ROSBAG V2.0\n"
 def messages(
     path: str, damage: BagDamage, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
-    """Yields messages in the order of their times; see `MessageReader`."""
+    """Yields messages in the order of their times; see `BagReader`."""
     del damage  # A ROS 1 bag is complete, or reading raises an error.
     with import_extra("rosbags.rosbag1").Reader(path) as reader:
         connections = [it for it in reader.connections if topics is None or it.topic in topics]

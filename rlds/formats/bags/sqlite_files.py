@@ -23,7 +23,7 @@ _STATEMENT = re.compile(r"CREATE\s+(TABLE|(UNIQUE\s+)?INDEX)\s", re.IGNORECASE)
 def messages(
     path: str, damage: BagDamage, topics: Collection[str] | None, start: int, end: int
 ) -> Iterator[Message]:
-    """Yields messages in the order of their rows; see `MessageReader`."""
+    """Yields messages in the order of their rows; see `BagReader`."""
     del damage  # A SQLite bag is complete, or reading raises an error.
     # This URI opens the file read-only, without a journal.
     uri = f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1"
