@@ -80,7 +80,8 @@ class Change(View):
     @override
     def source_info(self) -> SourceInfo:
         info = super().source_info
-        return info.replace(finite=(*(p for p in info.finite if STEPS + p in self._new_fields),))
+        paths = [path for path in info.finite_fields if STEPS + path in self._new_fields]
+        return info.replace(finite_fields=tuple(paths))
 
 
 class RenameView(Change):

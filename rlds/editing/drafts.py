@@ -353,7 +353,7 @@ class Draft:
                 metadata=self.metadata,
                 # A random option makes views with computed fields unequal to all other views.
                 options={"view": uuid.uuid4().hex},
-                finite=info.finite,
+                finite_fields=info.finite_fields,
                 images_as_png=info.images_as_png,
             )
         )

@@ -174,8 +174,8 @@ class Materialised(ChangedImages):
     @property
     @override
     def source_info(self) -> SourceInfo:
-        finite = [path for path in super().source_info.finite if path in self._paths]
-        return super().source_info.replace(images_as_png=self._as_png, finite=tuple(finite))
+        finite = [path for path in super().source_info.finite_fields if path in self._paths]
+        return super().source_info.replace(images_as_png=self._as_png, finite_fields=tuple(finite))
 
     @property
     @override

@@ -163,7 +163,9 @@ class RestoredSource(Source):
     def source_info(self) -> SourceInfo:
         info = self.source.source_info
         aliases = self._aliases(info.aliases)
-        return info.replace(**self._stored_info, aliases=aliases, finite=(), images_as_png=True)
+        return info.replace(
+            **self._stored_info, aliases=aliases, finite_fields=(), images_as_png=True
+        )
 
     @property
     @override

@@ -291,7 +291,7 @@ class SourceInfo:
       aliases: The paths of fields by their names in the format; edits and conditions accept both.
         A path identifies a field, or a group of fields, in `Episodes.spec`; `steps` stands for
         the number of steps.
-      finite: The paths of fields of steps that must be neither NaN nor infinite.
+      finite_fields: The paths of fields of steps that must be neither NaN nor infinite.
       images_as_png: Whether a TFDS dataset stores uint8 arrays of shape
         `(height, width, 1 | 3 | 4)` as PNG files.
     """
@@ -305,7 +305,7 @@ class SourceInfo:
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    finite: Sequence[str] = ()
+    finite_fields: Sequence[str] = ()
     images_as_png: bool = True
 
     def replace(self, **changes: Any) -> SourceInfo:

@@ -765,7 +765,7 @@ def read_all(source: AnySource) -> Counter[str]:
         examples = source.capabilities.examples
         features = features_of(source) if examples is None else examples.folder.features
         encoder = EpisodeEncoder(
-            ExampleEncoder(features), source.source_info.finite, checks=examples is None
+            ExampleEncoder(features), source.source_info.finite_fields, checks=examples is None
         )
         json.dumps([dict(source.source_info.metadata), dict(source.source_info.options)])
         source.inputs()

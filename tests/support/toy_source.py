@@ -42,7 +42,7 @@ class ToySource(Source):
     @functools.cached_property
     def source_info(self) -> SourceInfo:
         metadata, options = {"made_by": "nobody"}, {"num_episodes": self.count}
-        return SourceInfo(metadata=metadata, options=options, finite=("observation",))
+        return SourceInfo(metadata=metadata, options=options, finite_fields=("observation",))
 
     @property
     def capabilities(self) -> Capabilities:

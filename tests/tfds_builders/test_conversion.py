@@ -340,7 +340,7 @@ def test_resuming_with_another_source_or_options_is_refused(raw, tmp_path):
     with pytest.raises(conversions.Interrupted):
         convert_to(tmp_path, conversions.interrupted(ToySource(raw), 5, []))
     lenient = ToySource(raw)
-    lenient.source_info = lenient.source_info.replace(finite=())
+    lenient.source_info = lenient.source_info.replace(finite_fields=())
     shards = {"download_config": config(num_shards=2)}
     for source, options in (
         *((ToySource(raw, 9), {}), (Large(raw), {}), (ToySource(raw), {"shuffle": False})),

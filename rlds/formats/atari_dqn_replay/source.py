@@ -156,7 +156,7 @@ class AtariDqnReplaySource(Stream):
                 "max_episode_steps": self._max_episode_steps,
                 "use_add_count": self._use_add_count,
             },
-            finite=(rlds.REWARD,),
+            finite_fields=(rlds.REWARD,),
         )
 
     @property

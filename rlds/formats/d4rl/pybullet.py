@@ -115,7 +115,7 @@ class D4rlPybulletSource(Hdf5RowsSource):
             homepage="https://github.com/takuseno/d4rl-pybullet",
             metadata={"d4rl_pybullet": metadata, **self._contents.metadata()},
             options={"time_limit": self._time_limit, "follow_links": self._follow_links},
-            finite=(rlds.OBSERVATION, rlds.ACTION, rlds.REWARD),
+            finite_fields=(rlds.OBSERVATION, rlds.ACTION, rlds.REWARD),
         )
 
     @override

@@ -244,7 +244,7 @@ class D4rlSource(Hdf5RowsSource):
                 "dataset": self._dataset.name if self._dataset else None,
                 "follow_links": self._follow_links,
             },
-            finite=(rlds.OBSERVATION, rlds.ACTION, rlds.REWARD),
+            finite_fields=(rlds.OBSERVATION, rlds.ACTION, rlds.REWARD),
             images_as_png=False,
         )
 

@@ -183,7 +183,7 @@ class RluSource(Stream):
             description=self._DESCRIPTION,
             homepage="https://github.com/google-deepmind/deepmind-research/tree/master/rl_unplugged",
             citation=_CITATION,
-            finite=_FINITE_FIELDS,
+            finite_fields=_FINITE_FIELDS,
             metadata={"alignment": self.alignment, "raw_files": files},
             options={"alignment": self.alignment},
         )

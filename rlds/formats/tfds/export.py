@@ -329,7 +329,7 @@ class TfdsExport(Export):
                     self.watch.leave_out(index, error)
 
     def _episode_encoder(self) -> EpisodeEncoder:
-        finite, level = self.episodes.source.source_info.finite, self._storage.png_level
+        finite, level = self.episodes.source.source_info.finite_fields, self._storage.png_level
         rounds = self._storage.rounds
         return EpisodeEncoder(
             self._encoder, finite, checks=self._checks, rounds=rounds, png_level=level

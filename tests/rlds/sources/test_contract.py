@@ -77,7 +77,7 @@ class RecordingSource(ClipSource):
         metadata={"robot": "arm"},
         options={"color": "blue"},
         aliases={"grip": "steps/action"},
-        finite=("action",),
+        finite_fields=("action",),
         images_as_png=False,
     )
     may_grow = True
@@ -236,11 +236,14 @@ ANSWERS = {
         **dict.fromkeys(("lengths", "origin"), _IN_SIDECAR),
         "totals": "episodes have no counts of the files that they were exported to",
         "reads_rows": "the sidecar has whole columns",
-        "finite": "the fields have other paths",
+        "finite_fields": "the fields have other paths",
         "images_as_png": "it is of the format, not of what was exported to it",
     },
     LabelledSource: {"options": "which labels there are"},
-    ActionsView: {"options": "the kind of actions", "finite": "the action of before is dropped"},
+    ActionsView: {
+        "options": "the kind of actions",
+        "finite_fields": "the action of before is dropped",
+    },
     StandardizedSource: {
         **dict.fromkeys(("metadata", "options"), "the definition of the standard"),
     },
@@ -252,8 +255,8 @@ ANSWERS = {
         "image_files": _NEEDS_FILES,
         "reads_rows": "a clip is encoded of all frames",
     },
-    RenameView: {"finite": "the field has another name"},
-    DropView: {"finite": "a field that is gone is not checked"},
+    RenameView: {"finite_fields": "the field has another name"},
+    DropView: {"finite_fields": "a field that is gone is not checked"},
     TrimView: {"origin": "a trimmed episode has other rows, which reading it tells"},
     UniformFields: {"origin": "a step has values of several rows"},
 }
