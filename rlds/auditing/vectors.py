@@ -197,9 +197,11 @@ def _create_meaning(
     names: Sequence[str],
     end_conventions: Sequence[str],
 ) -> VectorMeaning:
-    counts = len(fields.sample), sum(len(episode.actions) for episode in fields.sample)
-    arguments = fields.state_names, names, *counts, end_conventions
-    return VectorMeaning(path, elements, indices, *arguments)
+    num_rows = sum(len(episode.actions) for episode in fields.sample)
+    state_names, num_episodes = fields.state_names, len(fields.sample)
+    return VectorMeaning(
+        path, elements, indices, state_names, names, num_episodes, num_rows, end_conventions
+    )
 
 
 def _continues(run: Sequence[tuple[int, ElementMeaning]], pair: tuple[int, ElementMeaning]) -> bool:

@@ -140,17 +140,19 @@ class MappedFiles:
         except UnreadableError as error:
             raise self._create_error(error) from error
 
-    def read_ahead(self, *byte_ranges: np.ndarray) -> None:
-        """Prefetches the missing blocks of byte ranges: file ids, start offsets, end offsets."""
+    def read_ahead(self, file_ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None:
+        """Prefetches the missing blocks of byte ranges."""
         if self.copies is not None:
             with _store_errors():
-                self.copies.fetch(self.copies.blocks_of(*byte_ranges), wait=False)
+                self.copies.fetch(self.copies.blocks_of(file_ids, starts, ends), wait=False)
 
-    def _read_copies(self, gather: Callable[[], None], *byte_ranges: np.ndarray) -> None:
+    def _read_copies(
+        self, gather: Callable[[], None], file_ids: np.ndarray, starts: np.ndarray, ends: np.ndarray
+    ) -> None:
         assert self.copies is not None
-        blocks = self.copies.all_blocks(_MAX_BLOCKS_PER_ROW * len(byte_ranges[0]))
+        blocks = self.copies.all_blocks(_MAX_BLOCKS_PER_ROW * len(file_ids))
         if blocks is None:
-            blocks = self.copies.blocks_of(*byte_ranges)
+            blocks = self.copies.blocks_of(file_ids, starts, ends)
         with _store_errors():
             self.copies.read(blocks, functools.partial(self._read, gather))
 
@@ -324,7 +326,11 @@ class MappedStorage(Storage):
 
     @override
     def read_ahead(
-        self, episodes: np.ndarray, first_steps: np.ndarray, last_steps: np.ndarray, paths: Any
+        self,
+        episodes: np.ndarray,
+        first_steps: np.ndarray,
+        last_steps: np.ndarray,
+        paths: Sequence[str],
     ) -> None:
         shards = self.shards[episodes]
         ranges = []

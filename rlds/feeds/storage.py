@@ -391,7 +391,11 @@ class CachedStorage(Storage):
 
     @override
     def read_ahead(
-        self, episodes: np.ndarray, first_steps: np.ndarray, last_steps: np.ndarray, paths: Any
+        self,
+        episodes: np.ndarray,
+        first_steps: np.ndarray,
+        last_steps: np.ndarray,
+        paths: Sequence[str],
     ) -> None:
         del first_steps, last_steps
         if self.is_remote:

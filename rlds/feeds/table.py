@@ -409,7 +409,11 @@ class Table:
         return self.storage.rows(self._map_episodes(episodes), steps, paths)
 
     def read_ahead(
-        self, episodes: np.ndarray, first_steps: np.ndarray, last_steps: np.ndarray, paths: Any
+        self,
+        episodes: np.ndarray,
+        first_steps: np.ndarray,
+        last_steps: np.ndarray,
+        paths: Sequence[str],
     ) -> None:
         """Prefetches steps: see `Storage.read_ahead`."""
         self.storage.read_ahead(self._map_episodes(episodes), first_steps, last_steps, paths)

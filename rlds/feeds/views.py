@@ -200,7 +200,11 @@ class ViewStorage(Storage):
 
     @override
     def read_ahead(
-        self, episodes: np.ndarray, first_steps: np.ndarray, last_steps: np.ndarray, paths: Any
+        self,
+        episodes: np.ndarray,
+        first_steps: np.ndarray,
+        last_steps: np.ndarray,
+        paths: Sequence[str],
     ) -> None:
         for rows, base, split in self.groups(episodes):
             view_episodes = episodes[rows]

@@ -299,7 +299,7 @@ def find_meaning(name: str, metadata: Mapping[str, Any] | None = None) -> Datase
         return None if dataset is None else _read_meaning(dataset)
     if not isinstance(entry, Mapping):
         raise ValueError(f"the metadata of {name}: {OWN} is {entry!r:.100}, expected an object")
-    entry = {**_read_entries().get(dataset or "", {}), **_mark_as_user(entry)}
+    entry = {**_entries().get(dataset or "", {}), **_mark_as_user(entry)}
     return meaning_from(dataset or name, entry)
 
 
@@ -309,7 +309,7 @@ def registered_datasets() -> list[str]:
     >>> len(registered_datasets()) >= 60, "droid" in registered_datasets()
     (True, True)
     """
-    return list(_read_entries())
+    return list(_entries())
 
 
 def similar_dataset(name: str) -> str | None:
@@ -341,9 +341,9 @@ def register(entries: Mapping[str, Any] | str | os.PathLike[str]) -> None:
         if not isinstance(entry, Mapping):
             raise ValueError(f"{name}: got {entry!r:.100}, expected an object")
         table_name = _find_dataset(name) or name
-        added[table_name] = {**_read_entries().get(table_name, {}), **_mark_as_user(entry)}
+        added[table_name] = {**_entries().get(table_name, {}), **_mark_as_user(entry)}
         meaning_from(table_name, added[table_name])
-    _read_entries().update(added)
+    _entries().update(added)
     _read_meaning.cache_clear()
     _index_names.cache_clear()
 
@@ -375,7 +375,7 @@ def _read_table() -> Mapping[str, Any]:
 
 
 @functools.cache
-def _read_entries() -> dict[str, Any]:
+def _entries() -> dict[str, Any]:
     """Returns the entries by dataset: of the table, and registered by the user."""
     return dict(_read_table()["datasets"])
 
@@ -383,7 +383,7 @@ def _read_entries() -> dict[str, Any]:
 @functools.cache
 def _index_names() -> dict[str, str]:
     """Returns the names of datasets by name and alias."""
-    entries = _read_entries()
+    entries = _entries()
     aliases = {alias: name for name in entries for alias in entries[name].get("aliases", ())}
     return {**aliases, **{name: name for name in entries}}
 
@@ -408,7 +408,7 @@ def _find_dataset(name: str) -> str | None:
 
 @functools.cache
 def _read_meaning(name: str) -> DatasetMeaning:
-    return meaning_from(name, _read_entries()[name])
+    return meaning_from(name, _entries()[name])
 
 
 # --- Parsing of entries.

@@ -11,7 +11,7 @@ from rlds.robotics import DatasetMeaning, expressions, registry
 def clean_registry():
     """Removes the entries that a test registers."""
     yield
-    for function in (registry._read_entries, registry._index_names, registry._read_meaning):
+    for function in (registry._entries, registry._index_names, registry._read_meaning):
         function.cache_clear()
 
 
